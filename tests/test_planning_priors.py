@@ -194,28 +194,51 @@ def test_groups_keep_the_mean_and_the_shares():
 
 
 def test_trees_of_all_roots_survive_the_burial_of_points():
-    """Every root has its own points: where dead ones are taken out, what its tree knows of the others moves along."""
-    bandit, _, weights, counts = case(3)
+    """Neighbours share points: where dead ones are taken out, what all their trees know of the others moves along."""
+    bandit, _, weights, counts = case(3, n_groups=20)
     problem = Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum())
     search, clock = Search(problem, seed=0), lmab.planning.Clock(60.0)
     search.look_ahead(clock)
     for _ in range(6):
         search.advance(1e-3, 1 << 18)
     before = search.upper_bounds.copy()
-    for root, nodes in enumerate(search.roots):
-        search._now = root
+    assert len(search.uppers) == len(search.lowers) == 3
+    for group in range(3):
+        members = np.flatnonzero(search.group == group).tolist()
+        search._now = members[0]
         for stage in range(2, 5):
             search.upper.drops[stage, : int(search.upper.counts[stage] > 1)] = 0.0  # the first of several is dead
         search._bury_dead_points()
-        count = int(nodes.counts[0])
-        own, steps = nodes.points[:count], nodes.steps[:count]
-        assert (own < search.upper.counts[steps]).all()
+        for nodes in (search.roots[root] for root in members):
+            count = int(nodes.counts[0])
+            own, steps = nodes.points[:count], nodes.steps[:count]
+            assert (own < search.upper.counts[steps]).all()
     for _ in range(6):
         search.advance(1e-3, 1 << 18)
     assert (search.upper_bounds <= before + 1e-12).all()
     exact = [lmab.plan(replace(bandit, weights=row), horizon=4, method=lmab.Exact()).lower for row in weights]
     assert (search.upper_bounds >= np.array(exact) - 1e-9).all()
     assert (search.lower_bounds <= np.array(exact) + 1e-9).all()
+
+
+def test_groups_of_neighbours_find_vectors_of_their_own():
+    """All begin with what the backups found, which is there once, and bounds take the best of all groups."""
+    bandit, _, weights, counts = case(3, n_groups=20)
+    problem = Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum())
+    search, clock = Search(problem, seed=0), lmab.planning.Clock(60.0)
+    search.look_ahead(clock)
+    search.back_up(40)
+    assert len(search.lowers) == 1
+    common = [len(arms) for _, arms in search.sets()]
+    search.advance(1e-3, 1 << 18)
+    assert len({tuple(own.counts.tolist()) for own in search.lowers}) > 1
+    for t, (vectors, arms) in enumerate(search.sets(), start=1):
+        assert (
+            len(vectors)
+            == len(arms)
+            == common[t - 1] + sum(int(own.counts[t]) - common[t - 1] for own in search.lowers)
+        )
+    np.testing.assert_array_equal(search.lower_bounds, (weights @ search.sets()[-1][0].T).max(axis=1))
 
 
 def test_saved_and_loaded(tmp_path):

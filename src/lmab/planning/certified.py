@@ -95,10 +95,10 @@ class Certified:
     def _run(self, search: Search, clock: Clock) -> Status:
         """Small rounds of backups first, with a trial after each: easy plans close there. Then batches of trials.
 
-        Where there are several priors, every round begins with sessions of all of them, and the price comes first.
+        Where there are several priors, the price comes first, and one round begins with sessions of all of them.
         """
         many = len(search.roots) > 1
-        rounds = [self.n_beliefs] * 2 if many else [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
+        rounds = [self.n_beliefs] if many else [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
         if many:
             search.charge_for_information(clock)
         for batch in itertools.count(-len(rounds)):

@@ -20,7 +20,7 @@ from .._kernel.reference.planning_search import (
     price_bound,
 )
 from .._shapes import Array, Float, Integer
-from ..model.type_prior import nearest
+from ..model.type_prior import clustered, nearest
 from .backups import Rounds, VectorSet, fixed_arms
 from .information_price import InformationPrice, grid_bound, information_price, information_prices
 from .problem import Clock, PriorBounds, Problem
@@ -38,6 +38,8 @@ _OWN_PRICES = 1 << 22  # priors times means times steps up to which every prior 
 _WEIGHT = 64  # bytes that a grid takes for each of its weights, at most
 _START = 512  # vectors and points per step at first; nodes: twice that
 _FEW = 128  # points and nodes at first, of one of several roots
+_LONGER, _LONGEST = 4, 3  # batches after which the work on one of them doubles, and how often it does
+_NEIGHBOURS = 8  # priors that share points and vectors, on average
 _WIDE = 1 << 16  # bytes of a node, of many arms: a tree of those does not grow, and is begun anew where it is full
 _RESERVED = 1 << 27  # bytes that such a tree gets; what is not written to takes no memory
 
@@ -196,16 +198,18 @@ class Search:
             order=np.argsort(problem.table, axis=1, kind="stable").astype(np.int32),
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
-        self.lower = Lower(
-            np.empty((stages, n_types, _START)), np.empty((stages, _START), np.int64), np.zeros(stages, np.int64)
-        )
         self.starts = problem.weights[None] if problem.priors is None else problem.priors
         self.shares = np.ones(1) if problem.shares is None else problem.shares
-        # Every prior has a tree of nodes, points and a price: those of others hardly tell anything there, and every
-        # node would look through them. All share the vectors.
+        # Every prior has a tree of nodes and a price. Neighbours share points and vectors: those of others hardly tell
+        # anything there, and every node would look through them.
+        self.group = clustered(self.starts, self.shares, -(-len(self.starts) // _NEIGHBOURS))[2]
+        n_groups = int(self.group.max()) + 1
+        self.lowers = [_no_vectors(stages, n_types, _START)]  # of all priors, until trials begin
+        self._common = self.lowers[0].counts  # vectors that were there when trials began
+        self.uppers = [_no_points(stages, n_types, max(_START // n_groups, _FEW)) for _ in range(n_groups)]
         self.roots = [self._root(start) for start in self.starts]
-        self.uppers = [_no_points(stages, n_types, max(_START // len(self.starts), _FEW)) for _ in self.starts]
         self.prices = [Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))] * len(self.starts)
+        self._batches = 0  # of several roots
         self._now = 0  # the root that is worked on
         self._proved: list[tuple[Float[Array, "M"], float]] = []  # upper bounds at the priors of people
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
@@ -243,12 +247,21 @@ class Search:
 
     @property
     def upper(self) -> Upper:
-        """The points of the prior that is worked on."""
-        return self.uppers[self._now]
+        """The points of the prior that is worked on, and of its neighbours."""
+        return self.uppers[self.group[self._now]]
 
     @upper.setter
     def upper(self, upper: Upper) -> None:
-        self.uppers[self._now] = upper
+        self.uppers[self.group[self._now]] = upper
+
+    @property
+    def lower(self) -> Lower:
+        """The vectors of the prior that is worked on, and of its neighbours."""
+        return self.lowers[self.group[self._now] if len(self.lowers) > 1 else 0]
+
+    @lower.setter
+    def lower(self, lower: Lower) -> None:
+        self.lowers[self.group[self._now] if len(self.lowers) > 1 else 0] = lower
 
     @property
     def price(self) -> Price:
@@ -258,7 +271,8 @@ class Search:
     @property
     def lower_bounds(self) -> Float[Array, "K"]:
         """What the best plan found so far earns at every prior."""
-        return (self.starts @ self.lower.vectors[-1, :, : self.lower.counts[-1]]).max(axis=1)
+        found = [(self.starts @ own.vectors[-1, :, : own.counts[-1]]).max(axis=1) for own in self.lowers]
+        return np.asarray(np.max(found, axis=0))
 
     @property
     def upper_bounds(self) -> Float[Array, "K"]:
@@ -278,13 +292,15 @@ class Search:
         return float(self.shares @ self.upper_bounds) if len(self.roots) > 1 else float(self.nodes.upper[0])
 
     def add_vectors(self, remaining: int, vectors: VectorSet) -> None:
-        """Put plans for `remaining` steps to go under the lower bound."""
-        count, more = int(self.lower.counts[remaining]), len(vectors[1])
-        while count + more > self.lower.arms.shape[1]:
-            self._grow_lower()
-        self.lower.vectors[remaining, :, count : count + more] = vectors[0].T
-        self.lower.arms[remaining, count : count + more] = vectors[1]
-        self.lower.counts[remaining] += more
+        """Put plans for `remaining` steps to go under the lower bound, of all priors."""
+        more = len(vectors[1])
+        for group, lower in enumerate(self.lowers):
+            count = int(lower.counts[remaining])
+            while count + more > lower.arms.shape[1]:
+                self.lowers[group] = lower = _more_vectors(lower)
+            lower.vectors[remaining, :, count : count + more] = vectors[0].T
+            lower.arms[remaining, count : count + more] = vectors[1]
+            lower.counts[remaining] += more
 
     def look_ahead(self, clock: Clock) -> None:
         """What one step of lookahead proves: from here on no plan is worse."""
@@ -299,26 +315,34 @@ class Search:
     @property
     def memory(self) -> int:
         """Bytes that the bounds take."""
-        return sum(array.nbytes for part in (self.lower, *self.uppers, *self.roots) for array in part)
+        return sum(array.nbytes for part in (*self.lowers, *self.uppers, *self.roots) for array in part)
 
     def advance(self, tolerance: float, work: int = _WORK) -> bool:
         """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
 
         Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so. Of several roots
-        those are worked on whose gaps weigh most, a little on each.
+        those are worked on whose gaps weigh most, a little on each, and more where many batches did not close them.
         """
         if len(self.roots) == 1:
             return self._trials(tolerance, work)
+        if len(self.lowers) < len(self.uppers):
+            self._part_vectors()
+        self._batches, work = self._batches + 1, _LEAST_WORK << min(self._batches // _LONGER, _LONGEST)
         gaps = self.shares * np.maximum(self.upper_bounds - self.lower_bounds, 0)
         widest = np.argsort(-gaps, kind="stable")[: -(-len(gaps) // _PART)]
         left = float(gaps.sum()) - tolerance
         for root in widest[gaps[widest] > _CLOSER * tolerance * self.shares[widest]].tolist():
             self._now, before = root, float(self.roots[root].upper[0])
-            self._trials(_CLOSER * tolerance, _LEAST_WORK)
+            self._trials(_CLOSER * tolerance, work)
             left -= float(self.shares[root]) * (before - float(self.nodes.upper[0]))
             if self.full or left <= 0:
                 break
         return self.upper_bound - self.lower_bound <= tolerance
+
+    def _part_vectors(self) -> None:
+        """From here on every group of neighbours adds its own vectors to those that all have."""
+        self._common = self.lowers[0].counts.copy()
+        self.lowers = [Lower(*(array.copy() for array in self.lowers[0])) for _ in self.uppers]
 
     def _trials(self, tolerance: float, work: int) -> bool:
         """Trials from the root that is worked on."""
@@ -430,7 +454,7 @@ class Search:
         )
         return PriorBounds.over(
             self.problem,
-            self.lower.vectors[-1, :, : self.lower.counts[-1]].T,
+            self.sets()[-1][0],
             starts,
             np.append(self.upper_bounds, [bound for _, bound in self._proved]),
             (self.problem.known.best[-1], self.problem.known.worst[-1]),
@@ -441,17 +465,18 @@ class Search:
 
     def sets(self) -> list[VectorSet]:
         """All plans found, as vectors and first arms, for 1 step to go, 2, ..., H."""
-        lower = self.lower
-        counts = lower.counts.tolist()
-        return [
-            (lower.vectors[t, :, : counts[t]].T.copy(), lower.arms[t, : counts[t]].copy())
-            for t in range(1, len(counts))
-        ]
+        found = []
+        for t in range(1, self.problem.horizon + 1):
+            parts = [slice(int(self._common[t] if i else 0), int(own.counts[t])) for i, own in enumerate(self.lowers)]
+            each = list(zip(self.lowers, parts, strict=True))
+            vectors = np.concatenate([own.vectors[t, :, part].T for own, part in each])
+            found.append((vectors, np.concatenate([own.arms[t, part] for own, part in each])))
+        return found
 
     def _grow(self) -> None:
         """Double whatever one more trial might fill."""
         if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
-            self._grow_lower()
+            self.lower = _more_vectors(self.lower)
         if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
             beliefs, screen, drops, counts = self.upper
             self.upper = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
@@ -477,24 +502,28 @@ class Search:
     def _bury_dead_points(self) -> None:
         """Close the gaps that points left when they fell and moved to the end. The others keep their order, so what a
         node has looked at stays a range of them."""
-        nodes = self.nodes
-        count = int(nodes.counts[0])
-        steps, points = nodes.steps[:count], nodes.points[:count]
+        places_before = []
         for stage, size in enumerate(self.upper.counts.tolist()):
             alive = self.upper.drops[stage, :size] < 0
-            before = np.concatenate([[0], np.cumsum(alive)]).astype(np.int32)  # points that stay before each
+            places_before.append(np.concatenate([[0], np.cumsum(alive)]).astype(np.int32))  # that stay before each
             places = np.flatnonzero(alive)
             for array in (self.upper.beliefs, self.upper.screen, self.upper.drops):
                 array[stage, ..., : len(places)] = array[stage][..., places]
             self.upper.counts[stage] = len(places)
-            owners = np.flatnonzero((steps == stage) & (points >= 0))
-            points[owners] = before[points[owners]]
-            parents = np.flatnonzero((steps == stage + 1) & (nodes.high[:count, 0] >= 0))
-            for known in (nodes.low, nodes.high):
-                known[parents] = before[known[parents]]
+        for root in np.flatnonzero(self.group == self.group[self._now]).tolist():
+            _renumber_points(self.roots[root], places_before)
 
-    def _grow_lower(self) -> None:
-        self.lower = Lower(_doubled(self.lower.vectors), _doubled(self.lower.arms), self.lower.counts)
+
+def _renumber_points(nodes: Nodes, before: list[Integer[Array, "_"]]) -> None:
+    """Let the nodes of a tree know where points are now; `before` counts, by steps to go, those that stay."""
+    count = int(nodes.counts[0])
+    steps, points = nodes.steps[:count], nodes.points[:count]
+    for stage, places in enumerate(before):
+        owners = np.flatnonzero((steps == stage) & (points >= 0))
+        points[owners] = places[points[owners]]
+        parents = np.flatnonzero((steps == stage + 1) & (nodes.high[:count, 0] >= 0))
+        for known in (nodes.low, nodes.high):
+            known[parents] = places[known[parents]]
 
 
 def _doubled(array: Array) -> Array:
@@ -502,6 +531,16 @@ def _doubled(array: Array) -> Array:
     wide = np.empty((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
     wide[..., : array.shape[-1]] = array
     return wide
+
+
+def _no_vectors(stages: int, n_types: int, capacity: int) -> Lower:
+    return Lower(
+        np.empty((stages, n_types, capacity)), np.empty((stages, capacity), np.int64), np.zeros(stages, np.int64)
+    )
+
+
+def _more_vectors(lower: Lower) -> Lower:
+    return Lower(_doubled(lower.vectors), _doubled(lower.arms), lower.counts)
 
 
 def _no_points(stages: int, n_types: int, capacity: int) -> Upper:
