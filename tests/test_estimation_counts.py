@@ -326,10 +326,6 @@ def test_who_leaves_after_counts_is_counted(left_log):
     for count in range(4):
         np.testing.assert_allclose(found.bandit.leaving[0, :, count], LEFT_AFTER[0, :, min(count, 2)], atol=0.06)
     assert "who leaves depends on arm and reward" in found.message
-    with pytest.raises(
-        InvalidArgument, match=r"leaving must be 'auto', 'shown' or 'none' where rewards are counts: .*binned"
-    ):
-        lmab.fit(left_log, n_types=2, rewards="counts", leaving="type", rng=0)
     plan = lmab.plan(found.bandit, horizon=4)
     certificate = lmab.certify(found, plan, left_log, n_draws=20, rng=1)
     value = lmab.evaluate(plan.policy, LEFT, horizon=4, n_sessions=20_000, rng=2).mean
@@ -361,6 +357,91 @@ def test_a_session_that_goes_on_updates_the_belief_by_its_counts():
     state = policy.observe(policy.start(), 0, 4.0)
     seen = np.array([0.6, 0.4]) * apart.rewards.likelihood(np.array([0]), np.array([4.0]))[0] * [0.95, 0.99]
     np.testing.assert_allclose(policy.belief(state), seen / seen.sum(), rtol=1e-9)
+
+
+APART = replace(LEFT, leaving=np.stack([LEFT_AFTER[0] * 1.6, LEFT_AFTER[1] * 0.2]))
+
+
+@pytest.fixture(scope="module")
+def apart_log() -> lmab.Sessions:
+    return lmab.simulate(APART, lmab.Uniform(3), n_sessions=6000, horizon=6, rng=4)
+
+
+def test_letters_of_counts_have_the_likelihood_of_the_definition(apart_log):
+    log = observe(apart_log, rewards="counts").with_letters()
+    by_session = np.logaddexp.reduce(belief.log_joint(APART, apart_log), axis=1)
+    assert log.log_likelihood(APART) == pytest.approx(by_session.sum(), rel=1e-12)
+    assert log.without_letters().log_likelihood(APART) == pytest.approx(
+        np.logaddexp.reduce(belief.log_joint(replace(APART, leaving=None), apart_log), axis=1).sum(), rel=1e-12
+    )
+    model = log.pack(APART)
+    assert log.bandit(model[0], 2).leaving.shape == (2, 3, 4)
+    np.testing.assert_allclose(log.bandit(model[0], 2).leaving, APART.leaving[:, :, [0, 1, 2, 2]])
+
+
+def test_one_map_counts_who_left_by_type_arm_and_count(apart_log):
+    """Written out: every step counts in each type by the posterior of its session; ends that nobody knows do not."""
+    log = observe(apart_log, rewards="counts").with_letters()
+    shares = np.exp(belief.log_joint(APART, apart_log))
+    shares /= shares.sum(axis=1, keepdims=True)
+    left, known = np.zeros((2, 3, 4, 2))
+    for i, session in enumerate(shares):
+        for step in range(apart_log.offsets[i], apart_log.offsets[i + 1]):
+            last = step == apart_log.offsets[i + 1] - 1
+            cell = apart_log.arms[step], int(min(apart_log.rewards[step], 3))
+            left[cell] += session * (last and apart_log.ended[i] == "left")
+            known[cell] += session * (not last or apart_log.ended[i] != "unknown")
+    statistics, before = log.expectation(log.pack(APART), SERIAL)
+    found = log.maximise(statistics, log.pack(APART), Prior.equal(log.centres, 0.0))
+    np.testing.assert_allclose(log.leaving_of(found)[0, ..., :2], left / known, rtol=1e-9)
+    assert log.expectation(found, SERIAL)[1][0] > before[0]
+    prior = log.prior(3.0)  # chances to leave then have pseudo-steps, too
+    pulled = log.leaving_of(log.maximise(statistics, log.pack(APART), prior))[0, ..., :2]
+    np.testing.assert_allclose(pulled, (left + 10 * log.shown[..., None]) / (known + 10), rtol=1e-9)
+    objective = [log.log_prior(found[:, :, :2], prior)[0]]
+    best = log.maximise(statistics, log.pack(APART), prior)
+    objective.append(log.log_prior(best[:, :, :2], prior)[0])
+    assert objective[1] > objective[0]
+
+
+def test_types_that_leave_differently_are_found_in_counts(apart_log, tmp_path):
+    method = lmab.EM(restarts=4, tolerance=1e-6, sweeps=12, threads=1)
+    found, ignored = (
+        lmab.fit(apart_log, n_types=2, rewards="counts", leaving=form, method=method, check=False, rng=0)
+        for form in ("auto", "none")
+    )
+    assert "who leaves depends on the type too" in found.message
+    assert np.diff(found.trace).min() > -1e-7
+    order = np.argsort(found.bandit.means[:, 0])
+    np.testing.assert_allclose(found.bandit.weights[order], [0.6, 0.4], atol=0.03)
+    assert abs(ignored.bandit.weights[np.argsort(ignored.bandit.means[:, 0])][0] - 0.6) > 0.1
+    np.testing.assert_allclose(found.bandit.means[order], APART.means, atol=0.25)
+    seen = found.bandit.leaving[order][:, :, :3]
+    np.testing.assert_allclose(seen, APART.leaving, atol=0.15)
+    found.save(tmp_path / "found")
+    assert lmab.load(tmp_path / "found").bandit == found.bandit
+
+
+def test_a_certificate_of_types_that_leave_counts_holds(apart_log):
+    method = lmab.EM(restarts=3, tolerance=1e-4, sweeps=6, threads=1)
+    some = apart_log[:1500]
+    found = lmab.fit(some, n_types=2, rewards="counts", leaving="type", method=method, check=False, rng=0)
+    plan = lmab.plan(found.bandit, horizon=4)
+    value = lmab.evaluate(plan.policy, APART, horizon=4, n_sessions=20_000, rng=2).mean
+    certificate = lmab.certify(found, plan, some, n_draws=20, rng=1)
+    assert certificate.value[0] <= value <= certificate.value[1]
+    assert (found.standard_errors().means > 0).all()
+
+
+def test_extrapolated_chances_to_leave_stay_chances(apart_log):
+    log = observe(apart_log, rewards="counts").with_letters()
+    near = log.pack(APART)
+    for size in (-3.0, 3.0):
+        trial = near.copy()
+        log.leaving_of(trial)[:] += size
+        repaired = log.leaving_of(log.repair(trial, near))
+        assert (repaired > 0).all()
+        assert (repaired < 1).all()
 
 
 @pytest.mark.parametrize(("shape", "wanted"), [((2, 3, 0), "1 or more"), ((2, 2, 3), "2, 3, 1 or more")])

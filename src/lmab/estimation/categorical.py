@@ -7,8 +7,7 @@ to leave after the arm and the value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -38,7 +37,6 @@ from .log import (
     CodeScores,
     Prior,
     SessionArms,
-    ValuesLog,
     count_parameters,
     information_of_codes,
     normalised_weights,
@@ -59,13 +57,10 @@ _LEAST_SHARE = 0.01  # Least probability to begin with.
 _LEAST_UNIT = 0.05  # Variance of a reward's place among the values, below which it is not divided by.
 _PRECISIONS = np.concatenate([np.geomspace(0.1, 1000, 25), [1e8]])  # Pseudo-counts; the last: no variation at all.
 _STEEPEST = 30.0  # Logits beyond are the same to the last digit.
-_APART = (0.5, 1.5)  # What the chances to leave are multiplied by in random starts.
-_FAR = 700.0  # A logarithm of 0.
-_FREEDOM_EVERY = 4  # Sweeps after which a chain asks anew how much types differ around their common way to leave.
 
 
 @dataclass(frozen=True, eq=False)
-class CategoricalLog(ValuesLog):
+class CategoricalLog(leave_rates.LeavingLog):
     """A log as codes a * Z + z, identical sessions merged where that pays."""
 
     family = Categorical.family
@@ -99,25 +94,17 @@ class CategoricalLog(ValuesLog):
         leaving = n_types * int((self.cells > 0).sum()) if self.letters else 0
         return count_parameters(n_types, int(free.sum()), rank) + leaving
 
-    def prior(self, strength: float) -> Prior:
-        found = Prior.equal(self.marginals, strength)
-        return replace(found, leaving=self.shown[None]) if self.letters and strength > 0 else found
+    def prior_of_rewards(self, strength: float) -> Prior:
+        return Prior.equal(self.marginals, strength)
 
     # Who leaves: the rows of the second and third letter.
 
-    def with_letters(self) -> CategoricalLog:
-        """The same log in codes that also say what came after each step."""
-        return self.encode(self.sessions, self.listed, self.beside, edges=self.edges, letters=True)
-
-    def without_letters(self) -> CategoricalLog:
-        if not self.letters:
-            return self
-        return self.encode(self.sessions, self.listed, self.beside, edges=self.edges)
+    def after_places(self, statistics: Float[Array, "R Q P"]) -> Float[Array, "R L A Z P"]:
+        return self.by_letter(statistics)
 
     @cached_property
-    def shown(self) -> Float[Array, "A Z"]:
-        """The chance to leave after each arm and value, whoever it is."""
-        return leave_rates.shown(leave_rates.letter_counts(self.sessions, self.values))
+    def seen_after(self) -> Float[Array, "L A Z"]:
+        return leave_rates.letter_counts(self.sessions, self.values)
 
     def leaving_of(self, models: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
         """The chances to leave of models with letters; where a value is impossible, those of everybody."""
@@ -129,49 +116,6 @@ class CategoricalLog(ValuesLog):
         """Fill in the rows of the letters from those of the rewards and the chances to leave."""
         rows, own = self.by_letter(models), self.by_arm(models)
         rows[:, leave_rates.GOES_ON], rows[:, leave_rates.LEFT] = own * (1 - leaving), own * leaving
-
-    def _best_leaving(self, statistics: Float[Array, "R Q P"], prior: Prior) -> Float[Array, "R A Z P"]:
-        rows = self.by_letter(statistics)
-        centre, strength = self._leaving_centre(prior, statistics.shape[2])
-        return leave_rates.free(rows[:, leave_rates.LEFT], rows[:, leave_rates.GOES_ON], centre, strength)
-
-    def _leaving_centre(self, prior: Prior, width: int) -> tuple[Float[Array, "A Z p"], Float[Array, "A 1 1"]]:
-        """Centres of the chances to leave in `width` columns, and the steps that they count as."""
-        if prior.leaving is None:
-            return self.shown[..., None], np.zeros((self.n_arms, 1, 1))
-        own, freedom = np.moveaxis(prior.leaving, 0, 2), self._freedom(prior)[:, None, None]
-        if own.shape[2] == 1 or own.shape[2] >= width:
-            return own[..., :width], freedom
-        return np.concatenate([own, np.repeat(own[..., -1:], width - own.shape[2], axis=2)], axis=2), freedom
-
-    def _freedom(self, prior: Prior | None) -> Float[Array, "A"]:
-        """The steps that the centres of each arm count as."""
-        known = None if prior is None else prior.freedom
-        return np.full(self.n_arms, leave_rates.FREE) if known is None else known
-
-    def draw_leaving(
-        self,
-        bandit: LatentBandit,
-        n_draws: int,
-        rng: np.random.Generator,
-        n_types: int | None = None,
-        prior: Prior | None = None,
-    ) -> Sequence[Any] | None:
-        if bandit.leaving is None:
-            return None
-        if self.letters:
-            counts = self.by_letter(self.expectation(self.pack(bandit), SERIAL)[0])[0, ..., : bandit.n_types]
-            known = np.moveaxis(counts[leave_rates.GOES_ON] + counts[leave_rates.LEFT], 2, 0)
-            steps = known + self._freedom(prior)[:, None]
-            return [leave_rates.drawn(bandit.leaving, steps, rng) for _ in range(n_draws)]
-        counts = leave_rates.letter_counts(self.sessions, self.values)
-        return leave_rates.drawn_as_shown(counts, n_types or bandit.n_types, n_draws, rng)
-
-    def with_leaving(self, prior: Prior, model: Float[Array, "K P"], n_types: int, passes: Passes) -> Prior:
-        if not self.letters:
-            return prior
-        counts = self.by_letter(self.expectation(model[None], passes)[0])[0, ..., :n_types]
-        return replace(prior, leaving=leave_rates.typed(counts))
 
     # Models and bandits.
 
@@ -239,15 +183,10 @@ class CategoricalLog(ValuesLog):
         with np.errstate(divide="ignore"):
             logs = np.log(self.by_arm(models)[:, counts > 0])
         found = np.einsum("c,rcp->r", counts[counts > 0], logs)
-        return found + self._log_leaving(models, prior) if self.letters and prior.leaving is not None else found
-
-    def _log_leaving(self, models: Float[Array, "R K M"], prior: Prior) -> Float[Array, "R"]:
-        """log density of the prior of the chances to leave."""
-        centre, strength = self._leaving_centre(prior, models.shape[2])
-        leaving = np.where(self.by_arm(models) > 0, self.leaving_of(models), centre)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = centre * np.log(leaving) + (1 - centre) * np.log1p(-leaving)
-        return (strength * np.maximum(terms, -_FAR)).sum(axis=(1, 2, 3))
+        if not self.letters or prior.leaving is None:
+            return found
+        centre, _ = self._leaving_centre(prior, models.shape[2])
+        return found + self._log_leaving(np.where(self.by_arm(models) > 0, self.leaving_of(models), centre), prior)
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         trial = np.maximum(trial, _SHRINK * near)
@@ -300,8 +239,7 @@ class CategoricalLog(ValuesLog):
         played = self.played[:, None, None]
         self.by_arm(models)[..., :n_types] = np.where(played, draws / draws.sum(axis=2, keepdims=True), shapes)
         if self.letters:
-            ratios = rng.uniform(*_APART, (n_models, 1, 1, models.shape[2]))
-            self._write_leaving(models, np.minimum(self.shown[..., None] * ratios, 1 - self.shown[..., None] / 2))
+            self._write_leaving(models, self._random_leaving(n_models, models.shape[2], rng))
         return models
 
     def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
@@ -372,9 +310,7 @@ class CategoricalChain(Chain):
         own[:] = (1 - _SOFT) * own + _SOFT / len(log.values)
         if log.letters:
             log._write_leaving(self._table[None], log.leaving_of(self._table[None]).clip(*leave_rates.INSIDE))
-        self._statistics, self._sweeps = np.empty_like(self._table), 0
-        self._freedom = np.full(log.n_arms, leave_rates.FREE)
-        self._shares = np.full(len(leave_rates.FREEDOMS), 1 / len(leave_rates.FREEDOMS))
+        self._statistics, self._leaving = np.empty_like(self._table), leave_rates.LeavingDraws(log.n_arms)
 
     @property
     def weights(self) -> Float[Array, "M"]:
@@ -397,7 +333,7 @@ class CategoricalChain(Chain):
 
     @property
     def freedom(self) -> Float[Array, "A"] | None:
-        return self._freedom if self._log.letters else None
+        return self._leaving.freedom if self._log.letters else None
 
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
         return self._arms.likely(rng)
@@ -418,19 +354,8 @@ class CategoricalChain(Chain):
         counts = log.counted(self._statistics[None])[0]
         self._table[self._own] = self._arms.draw(counts, rng).reshape(-1, counts.shape[2])
         if log.letters:
-            log._write_leaving(self._table[None], self._drawn_leaving(rng)[None])
-
-    def _drawn_leaving(self, rng: np.random.Generator) -> Float[Array, "A Z M"]:
-        """Chances to leave given the types, around what types have in common."""
-        counts = self._log.by_letter(self._statistics[None])[0]
-        centre = np.moveaxis(leave_rates.typed(counts), 0, 2).clip(*leave_rates.INSIDE)
-        left, goes_on = counts[leave_rates.LEFT], counts[leave_rates.GOES_ON]
-        if self._sweeps % _FREEDOM_EVERY == 0:
-            self._freedom, self._shares = leave_rates.draw_freedom(left, goes_on, centre, self._shares, rng)
-        self._sweeps += 1
-        freedom = self._freedom[:, None, None]
-        drawn = rng.beta(left + freedom * centre, goes_on + freedom * (1 - centre))
-        return drawn.clip(*leave_rates.INSIDE)
+            drawn = self._leaving.draw(log.by_letter(self._statistics[None])[0], rng)
+            log._write_leaving(self._table[None], drawn[None])
 
     @property
     def group_sums(self) -> Float[Array, "G M"]:

@@ -2,12 +2,13 @@
 
 Counts are coded like values: one code per (arm, count that occurs). A model holds one mean per arm and type, from which
 the rows of its table follow; what the kernel adds up in these rows is summed to plays and counts of each arm. So counts
-run through the kernels of categorical rewards, in memory, in files and on a GPU.
+run through the kernels of categorical rewards, in memory, in files and on a GPU. Where codes also say what came after
+the step (`letters`), a model has one more row for each arm and place (0, 1, 2 and all larger counts): the chance to
+leave after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,11 +26,11 @@ from ..model.counts import Counts, require_counts
 from . import leave_rates, low_rank
 from .information import Coordinates, Information, within_support
 from .log import (
+    LETTERS,
     Chain,
     CodeScores,
     Prior,
     SessionArms,
-    ValuesLog,
     count_parameters,
     information_of_codes,
     normalised_weights,
@@ -61,7 +62,7 @@ _DISTANCE = 0.04  # Distance between the two distributions of counts above which
 
 
 @dataclass(frozen=True, eq=False)
-class CountsLog(ValuesLog):
+class CountsLog(leave_rates.LeavingLog):
     """A log of counts."""
 
     family = Counts.family
@@ -79,14 +80,15 @@ class CountsLog(ValuesLog):
 
     @property
     def n_own_rows(self) -> int:
-        return self.n_arms
+        return self.n_arms * (1 + (self.n_places if self.letters else 0))
 
     @property
     def n_features(self) -> int:
         return self.n_arms
 
     def n_parameters(self, n_types: int, rank: int | None = None) -> int:
-        return count_parameters(n_types, int(self.played.sum()), rank)
+        leaving = n_types * int((self.seen_after.sum(axis=0) > 0).sum()) if self.letters else 0
+        return count_parameters(n_types, int(self.played.sum()), rank) + leaving
 
     @cached_property
     def plays(self) -> Float[Array, "A"]:
@@ -102,42 +104,47 @@ class CountsLog(ValuesLog):
         """The mean of each arm over all types; an arm never played gets that of all arms."""
         return np.where(self.played, self.cells @ self.listed / np.maximum(self.plays, 1), self.overall)
 
-    def prior(self, strength: float) -> Prior:
+    def prior_of_rewards(self, strength: float) -> Prior:
         return Prior.equal(self.centres, strength)
 
-    # Who leaves, whoever it is: after a count of 0, 1, 2, and after all larger ones.
+    # Who leaves: after a count of 0, 1, 2, and after all larger ones.
 
-    @cached_property
-    def _left(self) -> Float[Array, "L A Z"]:
-        """How often each arm paid counts of each place and was followed by each letter."""
-        by_count = leave_rates.letter_counts(self.sessions, self.listed)
-        n_places = int(min(self.listed.max(), _PLACES - 1)) + 1
-        found = np.zeros((*by_count.shape[:2], n_places))
-        for count, column in zip(self.listed, np.moveaxis(by_count, 2, 0), strict=True):
-            found[:, :, int(min(count, n_places - 1))] += column
+    @property
+    def n_places(self) -> int:
+        return int(min(self.listed.max(), _PLACES - 1)) + 1
+
+    @property
+    def _places(self) -> Integer[Array, "Z"]:
+        """The place of each listed count."""
+        return np.minimum(self.listed, self.n_places - 1).astype(np.int64)
+
+    def _by_place(self, cells: Float[Array, "*n V p"]) -> Float[Array, "*n Z p"]:
+        """Sums over the counts of each place."""
+        found = np.zeros((*cells.shape[:-2], self.n_places, cells.shape[-1]))
+        for place, count in zip(self._places.tolist(), np.moveaxis(cells, -2, 0), strict=True):
+            found[..., place, :] += count
         return found
 
     @cached_property
-    def shown(self) -> Float[Array, "A Z"]:
-        """The chance to leave after each arm and place, whoever it is."""
-        return leave_rates.shown(self._left)
+    def seen_after(self) -> Float[Array, "L A Z"]:
+        return self._by_place(leave_rates.letter_counts(self.sessions, self.listed)[..., None])[..., 0]
 
-    def draw_leaving(
-        self,
-        bandit: LatentBandit,
-        n_draws: int,
-        rng: np.random.Generator,
-        n_types: int | None = None,
-        prior: Prior | None = None,
-    ) -> Sequence[Any] | None:
-        if bandit.leaving is None:
-            return None
-        return leave_rates.drawn_as_shown(self._left, n_types or bandit.n_types, n_draws, rng)
+    def after_places(self, statistics: Float[Array, "R Q P"]) -> Float[Array, "R L A Z P"]:
+        first, shape = 1 + 2 * self.n_arms, (LETTERS, self.n_arms, self.n_places)
+        return statistics[:, first : first + int(np.prod(shape))].reshape(len(statistics), *shape, -1)
+
+    def leaving_of(self, models: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
+        """The rows of the chances to leave, as a view."""
+        shape = (len(models), self.n_arms, self.n_places, models.shape[2])
+        return models[:, 1 + self.n_arms : 1 + self.n_own_rows].reshape(shape)
 
     # Models and bandits: rows 1 to A of a model hold the means.
 
     def _empty(self, n_models: int, n_types: int) -> Float[Array, "R K P"]:
-        return self.empty_models(n_models, 1 + self.n_arms + self.n_beside, n_types)
+        models = self.empty_models(n_models, 1 + self.n_own_rows + self.n_beside, n_types)
+        if self.letters:
+            self.leaving_of(models)[:] = self.shown[..., None]
+        return models
 
     def means_of(self, models: Float[Array, "*R K m"]) -> Float[Array, "*R A m"]:
         """The rows of the means, as a view."""
@@ -147,11 +154,15 @@ class CountsLog(ValuesLog):
         model = self._empty(1, bandit.n_types)
         model[0, 0, : bandit.n_types] = bandit.weights
         self.means_of(model)[0, :, : bandit.n_types] = counts(bandit).means.T
+        if self.letters and bandit.leaving is not None:
+            own = bandit.leaving[:, :, np.minimum(np.arange(self.n_places), bandit.leaving.shape[2] - 1)]
+            self.leaving_of(model)[0, ..., : bandit.n_types] = np.moveaxis(own, 0, 2)
         return model
 
     def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
         weights = model[0, :n_types] / model[0, :n_types].sum()
-        return LatentBandit(weights, Counts(self.means_of(model)[:, :n_types].T), self.sessions.arm_labels)
+        leaving = np.moveaxis(self.leaving_of(model[None])[0, ..., :n_types], 2, 0) if self.letters else None
+        return LatentBandit(weights, Counts(self.means_of(model)[:, :n_types].T), self.sessions.arm_labels, leaving)
 
     def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
         """Means are raised to a small part of the arm's own."""
@@ -159,8 +170,10 @@ class CountsLog(ValuesLog):
         return LatentBandit(weights, Counts(means), self.sessions.arm_labels)
 
     def possible(self, bandit: LatentBandit) -> LatentBandit:
-        means = np.maximum(counts(bandit).means, _LEAST * self.overall)
-        return LatentBandit(bandit.weights, Counts(means))
+        means, leaving = np.maximum(counts(bandit).means, _LEAST * self.overall), None
+        if self.letters and bandit.leaving is not None:
+            leaving = np.clip(bandit.leaving, _LEAST, 1 - _LEAST)
+        return LatentBandit(bandit.weights, Counts(means), leaving=leaving)
 
     # The EM map: expected plays and counts, and their means.
 
@@ -181,17 +194,22 @@ class CountsLog(ValuesLog):
     def tables(self, models: Float[Array, "R K P"]) -> Float[Array, "R D P"]:
         """The models as tables, a row per code."""
         result = np.empty((len(models), self.n_sums, models.shape[2]))
-        result[:, 0], result[:, 1 + self.n_own :] = models[:, 0], models[:, 1 + self.n_arms :]
-        self.by_arm(result)[:] = self.probabilities(self.means_of(models))
+        result[:, 0], result[:, 1 + self.n_own :] = models[:, 0], models[:, 1 + self.n_own_rows :]
+        own = self.by_arm(result)
+        own[:] = self.probabilities(self.means_of(models))
+        if self.letters:
+            chance, rows = self.leaving_of(models)[:, :, self._places], self.by_letter(result)
+            rows[:, leave_rates.GOES_ON], rows[:, leave_rates.LEFT] = own * (1 - chance), own * chance
         return result
 
     def summaries(self, sums: Float[Array, "R D P"]) -> Float[Array, "R Q P"]:
-        """Sessions, plays, counts, and masses of the codes beside the arms', from what is summed in a table's rows."""
-        return np.concatenate([sums[:, :1], *self.plays_and_sums(sums), sums[:, 1 + self.n_own :]], axis=1)
+        """Sessions, plays, counts, what came after steps, and masses of codes beside the arms', from sums of rows."""
+        after = [self._by_place(self.by_letter(sums)).reshape(len(sums), -1, sums.shape[2])] if self.letters else []
+        return np.concatenate([sums[:, :1], *self.plays_and_sums(sums), *after, sums[:, 1 + self.n_own :]], axis=1)
 
     def plays_and_sums(self, sums: Float[Array, "R D P"]) -> tuple[Float[Array, "R A P"], Float[Array, "R A P"]]:
         """How often each arm was played, and how much it counted, from what is summed in the table's rows."""
-        cells = self.by_arm(sums)
+        cells = self.counted(sums)
         return cells.sum(axis=2), np.einsum("z,razp->rap", self.listed, cells)
 
     def expectation(
@@ -215,17 +233,25 @@ class CountsLog(ValuesLog):
         result = models.copy()
         result[:, 0] = normalised_weights(statistics[:, 0])
         np.divide(sums, plays, out=self.means_of(result), where=plays > 0)
+        if self.letters:
+            self.leaving_of(result)[:] = self._best_leaving(statistics, prior)
         return result
 
     def log_prior(self, models: Float[Array, "R K M"], prior: Prior) -> Float[Array, "R"]:
         from scipy.special import xlogy
 
         means, weight = self.means_of(models), prior.strength
-        return np.einsum("a,ram->r", weight, xlogy(prior.centre[:, None], means) - means)
+        found = np.einsum("a,ram->r", weight, xlogy(prior.centre[:, None], means) - means)
+        if self.letters and prior.leaving is not None:
+            found = found + self._log_leaving(self.leaving_of(models), prior)
+        return found
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         trial = np.maximum(trial, _SHRINK * near)
         trial[:, 0] = normalised_weights(trial[:, 0])
+        if self.letters:
+            chance = self.leaving_of(trial)
+            np.minimum(chance, 1 - _SHRINK * (1 - self.leaving_of(near)), out=chance)
         return trial
 
     # Means of a given rank over the types.
@@ -243,6 +269,8 @@ class CountsLog(ValuesLog):
         result[0] = normalised_weights(statistics[None, 0])[0]
         fit = _better_means(self._nearest(model, n_types, rank), plays, sums)
         self.means_of(result)[:, :n_types] = np.maximum(fit.table, 0.0)  # rounding errors at 0
+        if self.letters:
+            self.leaving_of(result[None])[:] = self._best_leaving(statistics[None], prior)
         return result
 
     def _nearest(self, model: Float[Array, "K P"], n_types: int, rank: int) -> low_rank.LowRank:
@@ -254,6 +282,8 @@ class CountsLog(ValuesLog):
         models, shape = self._empty(n_models, n_types), (n_models, self.n_arms, n_types)
         draws = rng.gamma(_SHAPE, 1 / _SHAPE, size=shape)
         self.means_of(models)[..., :n_types] = self.centres[:, None] * np.where(self.played[:, None], draws, 1.0)
+        if self.letters:
+            self.leaving_of(models)[:] = self._random_leaving(n_models, models.shape[2], rng)
         return models
 
     def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
@@ -263,18 +293,21 @@ class CountsLog(ValuesLog):
         np.add.at(sums[0, 0], labels, scale)
         steps, lengths = self.codes[: offsets[-1]].astype(np.int64), np.diff(offsets)
         np.add.at(sums[0, 1:], (steps, np.repeat(labels, lengths)), np.repeat(scale, lengths))
-        model = self.maximise(self.summaries(sums), empty, Prior.equal(self.centres, _SMOOTHING))
+        model = self.maximise(self.summaries(sums), empty, self.prior(_SMOOTHING))
         model[:, 0, :n_types] = normalised_weights(model[:, 0, :n_types], _LEAST_WEIGHT)
         return model
 
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         softer = models.copy()
         self.means_of(softer)[:] = (1 - _SOFTENING) * self.means_of(models) + _SOFTENING * self.centres[:, None]
+        if self.letters:
+            own = self.leaving_of(softer)
+            own[:] = (1 - _SOFTENING) * own + _SOFTENING * self.shown[..., None]
         return softer
 
     def _residuals(self) -> tuple[Integer[Array, "T"], Float[Array, "T"]]:
         """The arm of every step, and its count less the mean of the arm."""
-        arms, places = np.divmod(self.own.codes.astype(np.int64), len(self.listed))
+        arms, places = np.divmod(self.own.codes.astype(np.int64) % self.n_cells, len(self.listed))
         return arms, self.listed[places] - self.centres[arms]
 
     def features(self) -> tuple[Any, Float[Array, "D"]]:
@@ -299,9 +332,10 @@ class CountsLog(ValuesLog):
     def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
         """The information about logits of the weights and logarithms of the means."""
         weights, rewards = bandit.weights, counts(bandit)
-        arms, values = np.repeat(np.arange(self.n_arms), len(self.listed)), np.tile(self.listed, self.n_arms)
-        means = rewards.means.T[arms]  # (D, M)
-        logs = np.log(self.probabilities(rewards.means.T)).reshape(len(arms), -1)
+        arms, place = np.divmod(np.arange(self.n_own) % self.n_cells, len(self.listed))
+        means, values = rewards.means.T[arms], self.listed[place]  # (D, M), (D,)
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.tables(self.pack(bandit))[0, 1 : 1 + self.n_own, : bandit.n_types])
         scores = CodeScores(arms, logs, (values[:, None] - means)[:, :, None], rewards.means.T[:, :, None, None])
         matrix = information_of_codes(self, weights, scores, prior, passes)
         least = _NO_MEAN * self.overall
@@ -472,7 +506,10 @@ class CountsChain(Chain):
         self._log, self._arms = log, GammaArms(log.centres, log.played)
         self._model = np.ascontiguousarray(log.soften(log.pack(bandit))[0, :, : bandit.n_types])
         self._model[0] = np.maximum(self._model[0], _NO_WEIGHT)
-        self._sums = np.empty((1, log.n_sums, bandit.n_types))
+        self._sums, self._leaving = np.empty((1, log.n_sums, bandit.n_types)), leave_rates.LeavingDraws(log.n_arms)
+        if log.letters:
+            chance = log.leaving_of(self._model[None])
+            chance[:] = chance.clip(*leave_rates.INSIDE)
 
     @property
     def weights(self) -> Float[Array, "M"]:
@@ -481,6 +518,14 @@ class CountsChain(Chain):
     @property
     def rewards(self) -> Counts:
         return Counts(self._log.means_of(self._model).T)
+
+    @property
+    def leaving(self) -> Float[Array, "M A Z"] | None:
+        return np.moveaxis(self._log.leaving_of(self._model[None])[0], 2, 0) if self._log.letters else None
+
+    @property
+    def freedom(self) -> Float[Array, "A"] | None:
+        return self._leaving.freedom if self._log.letters else None
 
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A"], Float[Array, "A"]]:
         return self._arms.centre, self._arms.centre / self._arms.shape
@@ -499,6 +544,9 @@ class CountsChain(Chain):
         plays, sums = (found[0] for found in log.plays_and_sums(self._sums))
         self._model[0] = np.maximum(rng.dirichlet(self._sums[0, 0] + 1.0), _NO_WEIGHT)
         log.means_of(self._model)[:] = np.maximum(self._arms.draw(plays, sums, rng), _NO_MEAN * log.overall)
+        if log.letters:
+            after = log.after_places(log.summaries(self._sums))[0]
+            log.leaving_of(self._model[None])[:] = self._leaving.draw(after, rng)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ from .cross_validation import LEAST, informed
 from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
+from .leave_rates import LeavingLog
 from .log import Log, Prior
 from .passes import Threads, opened, require_backend
 from .prior import Schedule, many_arms, run, unlearnable
@@ -137,7 +138,7 @@ def fit(
     result = method.fit(log, n_types=number, rng=rng, progress=watch, **where)
     if form != who_leaves.NONE and not watch.stopped:
 
-        def refit(plain: CategoricalLog) -> Estimate:
+        def refit(plain: LeavingLog) -> Estimate:
             again = None if curve is not None else number
             return _by_type(plain.with_letters(), method, again, rng, watch, where)
 
@@ -218,7 +219,7 @@ def fit_with_spare(sessions: Sessions, *, method: Estimator, rng: np.random.Gene
 
 
 def _by_type(
-    log: CategoricalLog,
+    log: LeavingLog,
     method: Estimator,
     given: int | None,
     rng: np.random.Generator,

@@ -8,13 +8,21 @@ the types to what the arms do.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
 import numpy as np
 
 from .._shapes import Array, Float
 from ..data.packed import Packed
 from ..data.sessions import Sessions
+from ..model.bandit import LatentBandit
 from ..model.rewards import index_among
-from .log import LETTERS, with_letters
+from .log import LETTERS, Prior, ValuesLog, with_letters
+from .passes import SERIAL, Passes
 
 ANY_END, GOES_ON, LEFT = range(LETTERS)  # what came after a step: nobody knows, the session went on, or it was left
 FREE = 10.0  # Steps that the chance of a type, arm and reward counts as, at its centre, where nobody learned it.
@@ -26,6 +34,9 @@ _ALIKE = 1e4  # Steps where arms do not differ at all.
 _SESSIONS = 1 << 16  # Counted at once.
 _NO_SHARE = 1e-6  # No number of steps is ruled out.
 INSIDE = (1e-6, 1 - 1e-6)  # Where drawn chances to leave lie.
+_APART = (0.5, 1.5)  # What the chances to leave are multiplied by in random starts.
+_FAR = 700.0  # A logarithm of 0.
+_FREEDOM_EVERY = 4  # Sweeps after which a chain asks anew how much types differ around their common way to leave.
 
 
 def letter_counts(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Float[Array, "L A Z"]:
@@ -158,3 +169,119 @@ def drawn(chances: Float[Array, "*n"], steps: Float[Array, "*n"], rng: np.random
     """Chances that a log of so many known steps allows, around those that were fitted to it."""
     inside = np.clip(chances, *INSIDE)
     return np.clip(rng.beta(inside * steps, (1 - inside) * steps), *INSIDE)
+
+
+@dataclass(frozen=True, eq=False)
+class LeavingLog(ValuesLog):
+    """A log whose codes may also say what came after each step (`letters`): then models hold chances to leave.
+
+    A chance belongs to a type, an arm and one of Z places: a value, or a group of values after which people are taken
+    to leave alike.
+    """
+
+    @abstractmethod
+    def after_places(self, statistics: Float[Array, "R Q P"]) -> Float[Array, "R L A Z P"]:
+        """The expected steps by what came after them, arm and place."""
+
+    @property
+    @abstractmethod
+    def seen_after(self) -> Float[Array, "L A Z"]:
+        """How often each arm paid a value of each place and was followed by each letter."""
+
+    @abstractmethod
+    def leaving_of(self, models: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
+        """The chances to leave of models with letters."""
+
+    def with_letters(self) -> Self:
+        """The same log in codes that also say what came after each step."""
+        return self.encode(self.sessions, self.listed, self.beside, **{**self._more, "letters": True})
+
+    def without_letters(self) -> Self:
+        if not self.letters:
+            return self
+        return self.encode(self.sessions, self.listed, self.beside, **{**self._more, "letters": False})
+
+    @cached_property
+    def shown(self) -> Float[Array, "A Z"]:
+        """The chance to leave after each arm and place, whoever it is."""
+        return shown(self.seen_after)
+
+    def prior(self, strength: float) -> Prior:
+        found = self.prior_of_rewards(strength)
+        return replace(found, leaving=self.shown[None]) if self.letters and strength > 0 else found
+
+    @abstractmethod
+    def prior_of_rewards(self, strength: float) -> Prior:
+        """The same strength for every arm, around what the arm pays over all types."""
+
+    def _best_leaving(self, statistics: Float[Array, "R Q P"], prior: Prior) -> Float[Array, "R A Z P"]:
+        steps = self.after_places(statistics)
+        centre, strength = self._leaving_centre(prior, statistics.shape[2])
+        return free(steps[:, LEFT], steps[:, GOES_ON], centre, strength)
+
+    def _leaving_centre(self, prior: Prior, width: int) -> tuple[Float[Array, "A Z p"], Float[Array, "A 1 1"]]:
+        """Centres of the chances to leave in `width` columns, and the steps that they count as."""
+        if prior.leaving is None:
+            return self.shown[..., None], np.zeros((self.n_arms, 1, 1))
+        own, freedom = np.moveaxis(prior.leaving, 0, 2), self._freedom(prior)[:, None, None]
+        if own.shape[2] == 1 or own.shape[2] >= width:
+            return own[..., :width], freedom
+        return np.concatenate([own, np.repeat(own[..., -1:], width - own.shape[2], axis=2)], axis=2), freedom
+
+    def _freedom(self, prior: Prior | None) -> Float[Array, "A"]:
+        """The steps that the centres of each arm count as."""
+        known = None if prior is None else prior.freedom
+        return np.full(self.n_arms, FREE) if known is None else known
+
+    def _log_leaving(self, leaving: Float[Array, "R A Z M"], prior: Prior) -> Float[Array, "R"]:
+        """log density of the prior of the chances to leave."""
+        centre, strength = self._leaving_centre(prior, leaving.shape[3])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = centre * np.log(leaving) + (1 - centre) * np.log1p(-leaving)
+        return (strength * np.maximum(terms, -_FAR)).sum(axis=(1, 2, 3))
+
+    def _random_leaving(self, n_models: int, width: int, rng: np.random.Generator) -> Float[Array, "R A Z P"]:
+        ratios = rng.uniform(*_APART, (n_models, 1, 1, width))
+        return np.minimum(self.shown[..., None] * ratios, 1 - self.shown[..., None] / 2)
+
+    def draw_leaving(
+        self,
+        bandit: LatentBandit,
+        n_draws: int,
+        rng: np.random.Generator,
+        n_types: int | None = None,
+        prior: Prior | None = None,
+    ) -> Sequence[Any] | None:
+        if bandit.leaving is None:
+            return None
+        if not self.letters:
+            return drawn_as_shown(self.seen_after, n_types or bandit.n_types, n_draws, rng)
+        counts = self.after_places(self.expectation(self.pack(bandit), SERIAL)[0])[0, ..., : bandit.n_types]
+        known = np.moveaxis(counts[GOES_ON] + counts[LEFT], 2, 0)
+        steps = known + self._freedom(prior)[:, None]
+        return [drawn(bandit.leaving, steps, rng) for _ in range(n_draws)]
+
+    def with_leaving(self, prior: Prior, model: Float[Array, "K P"], n_types: int, passes: Passes) -> Prior:
+        if not self.letters:
+            return prior
+        counts = self.after_places(self.expectation(model[None], passes)[0])[0, ..., :n_types]
+        return replace(prior, leaving=typed(counts))
+
+
+class LeavingDraws:
+    """The part of a Gibbs chain that draws chances to leave, around what types have in common."""
+
+    def __init__(self, n_arms: int) -> None:
+        self.freedom = np.full(n_arms, FREE)
+        self._shares, self._sweeps = np.full(len(FREEDOMS), 1 / len(FREEDOMS)), 0
+
+    def draw(self, counts: Float[Array, "L A Z M"], rng: np.random.Generator) -> Float[Array, "A Z M"]:
+        """Chances to leave given the types of the sessions."""
+        centre = np.moveaxis(typed(counts), 0, 2).clip(*INSIDE)
+        left, goes_on = counts[LEFT], counts[GOES_ON]
+        if self._sweeps % _FREEDOM_EVERY == 0:
+            self.freedom, self._shares = draw_freedom(left, goes_on, centre, self._shares, rng)
+        self._sweeps += 1
+        freedom = self.freedom[:, None, None]
+        found = rng.beta(left + freedom * centre, goes_on + freedom * (1 - centre))
+        return found.clip(*INSIDE)

@@ -25,9 +25,8 @@ from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
 from .assumptions import tested
-from .categorical import CategoricalLog
-from .counts import CountsLog
 from .em import EM
+from .leave_rates import LeavingLog
 from .log import Log
 from .result import Estimate
 
@@ -44,9 +43,6 @@ _NO_END = (
 )
 
 
-_COUNTS = "rewards are counts: cut them into a few values with rewards='binned' to let types leave differently"
-
-
 def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str:
     """The form that is to be fitted, as far as the log and the method allow one; a form that they do not raises."""
     check("leaving", leaving, OneOf(FORMS))
@@ -55,8 +51,6 @@ def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> s
     why_not = _why_not(sessions, log, method)
     if leaving in (SHOWN, TYPE) and why_not is not None:
         raise InvalidArgument(f"leaving must be 'auto' or 'none' where {why_not}, got {leaving!r}")
-    if leaving == TYPE and isinstance(log, CountsLog):
-        raise InvalidArgument(f"leaving must be 'auto', 'shown' or 'none' where {_COUNTS}, got 'type'")
     return NONE if why_not is not None or not _ends_by_itself(sessions) else leaving
 
 
@@ -74,7 +68,7 @@ def _why_not(sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
         return _NO_END
     if getattr(method, "own_number", False):
         return "sessions differ by degrees: fit types (method=EM()) to a log whose sessions end by themselves"
-    if not isinstance(log, CategoricalLog | CountsLog):
+    if not isinstance(log, LeavingLog):
         return f"rewards are {log.family}: cut them into a few values with rewards='binned'"
     return None
 
@@ -86,11 +80,11 @@ def _ends_by_itself(sessions: Sessions | Packed) -> bool:
 def with_shown(estimate: Estimate) -> Estimate:
     """The estimate with the chance to leave after each arm and reward; its types stay as they are."""
     log = estimate.require_log()
-    assert isinstance(log, CategoricalLog | CountsLog)
+    assert isinstance(log, LeavingLog)
     return replace(estimate, bandit=_leaving_as_shown(estimate.bandit, log))
 
 
-def _leaving_as_shown(bandit: LatentBandit, log: CategoricalLog | CountsLog) -> LatentBandit:
+def _leaving_as_shown(bandit: LatentBandit, log: LeavingLog) -> LatentBandit:
     return replace(bandit, leaving=np.broadcast_to(log.shown, (bandit.n_types, *log.shown.shape)).copy())
 
 
@@ -121,7 +115,7 @@ class Gains:
         return f"stays {stays}, rewards {rewards} per held-out session"
 
 
-def gains_of_types(log: CategoricalLog, n_types: int, rng: np.random.Generator) -> Gains:
+def gains_of_types(log: LeavingLog, n_types: int, rng: np.random.Generator) -> Gains:
     """What held-out sessions say about leaving by type, beside leaving by arm, reward and step."""
     rows = np.sort(sample_rows(len(log.sessions), _SESSIONS, rng))
     folds = np.array_split(rng.permutation(rows), min(_FOLDS, len(rows)))
@@ -132,7 +126,7 @@ def gains_of_types(log: CategoricalLog, n_types: int, rng: np.random.Generator) 
 
 
 def _of_fold(
-    log: CategoricalLog, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int, rng: np.random.Generator
+    log: LeavingLog, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int, rng: np.random.Generator
 ) -> tuple[Float[Array, "h"], Float[Array, "h"]]:
     """By how much rewards and stays of each held-out session are predicted better by type."""
     train, test = log.subset(np.setdiff1d(rows, fold)), log.subset(fold)
@@ -149,7 +143,7 @@ def _scores(bandit: LatentBandit, train: Sessions, test: Sessions) -> tuple[Floa
     """log-probability of the rewards and of the stays of each test session, each after what was seen before it."""
     correction = _by_step(bandit, train)
     rewards, chance = predicted(bandit, test)
-    place, step = bandit.rewards.encode(test.rewards), test.steps  # type: ignore[union-attr]
+    place, step = bandit.left_after(test.rewards), test.steps
     step = np.minimum(step, correction.shape[1] - 1)
     chance = np.clip(chance * correction[place, step], *_EDGES)
     left, known = after(test)
@@ -161,8 +155,9 @@ def _by_step(bandit: LatentBandit, log: Sessions) -> Float[Array, "Z H"]:
     """How much more often people leave at each step, after each value, than the bandit says."""
     _, chance = predicted(bandit, log)
     left, known = after(log)
-    key = bandit.rewards.encode(log.rewards) * np.int64(log.horizon) + log.steps  # type: ignore[union-attr]
-    size = len(bandit.rewards.values) * log.horizon  # type: ignore[arg-type]
+    assert bandit.leaving is not None
+    key = bandit.left_after(log.rewards) * np.int64(log.horizon) + log.steps
+    size = bandit.leaving.shape[2] * log.horizon
     seen, expected = (np.bincount(key, what * known, minlength=size) for what in (left, chance))
     return ((seen + _PSEUDO) / (expected + _PSEUDO)).reshape(-1, log.horizon)
 
@@ -175,17 +170,15 @@ def predicted(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N"], F
     assert bandit.leaving is not None
     logs, chance = np.zeros(len(log)), np.zeros(log.n_steps)
     beliefs, live = belief.prior(bandit, len(log)), np.arange(len(log))
-    values = bandit.rewards.encode(log.rewards)  # type: ignore[union-attr]
-    likelihood = bandit.rewards.probabilities  # type: ignore[union-attr]
+    place, likelihood = bandit.left_after(log.rewards), np.exp(bandit.rewards.log_likelihood(log.arms, log.rewards))
     for step in range(log.horizon):
         on = log.lengths[live] > step
         live, beliefs = live[on], beliefs[on]
         places = log.offsets[live] + step
-        arms, value = log.arms[places], values[places]
-        seen = beliefs * likelihood[:, arms, value].T
+        seen = beliefs * likelihood[places]
         mass = seen.sum(axis=1)
         logs[live] += np.log(mass)
-        leaves = bandit.leaving[:, arms, value].T
+        leaves = bandit.leaving[:, log.arms[places], place[places]].T
         chance[places] = (seen * leaves).sum(axis=1) / mass
         beliefs = belief.normalise(seen * (1 - leaves))
     return logs, chance
@@ -198,7 +191,7 @@ def after(log: Sessions) -> tuple[Bool[Array, "S"], Bool[Array, "S"]]:
     return codes == LEFT, codes != UNKNOWN
 
 
-Refit = Callable[[CategoricalLog], Estimate]  # the fit of a log in codes that say what came after each step
+Refit = Callable[[LeavingLog], Estimate]  # the fit of a log in codes that say what came after each step
 
 
 def fitted(estimate: Estimate, form: str, refit: Refit, rng: np.random.Generator, *, chosen: bool) -> Estimate:
@@ -214,9 +207,7 @@ def fitted(estimate: Estimate, form: str, refit: Refit, rng: np.random.Generator
     log = estimate.require_log()
     if form == SHOWN:
         return _saying(with_shown(estimate), "who leaves depends on arm and reward")
-    if isinstance(log, CountsLog):
-        return _saying(with_shown(estimate), f"who leaves depends on arm and reward; {_COUNTS}")
-    assert isinstance(log, CategoricalLog)
+    assert isinstance(log, LeavingLog)
     if form == TYPE:
         return _saying(refit(log), "who leaves depends on type, arm and reward")
     if int((log.sessions.endings == LEFT).sum()) < _FEW or log.sessions.horizon == 1:  # type: ignore[union-attr]
