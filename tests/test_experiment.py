@@ -279,6 +279,8 @@ def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
     paths = draw(naive, rows, tmp_path)
     assert [path.name for path in paths] == ["naive.png", "naive.svg"]
     text = paths[1].read_text()
+    ticks = [label.get_text() for label in _apart(naive, rows).axes[0].get_xticklabels()]
+    assert ticks == ["10", "", "100", "", "1k", "", "10k", "", "100k"]  # All nine would run into one another.
     labels = [method.label for method in naive.methods() if method.name != "genie"]  # Losses are against the genie.
     for name in (*labels, "A = 2, H = 2", "A = 16, H = 4"):
         assert text.count(f">{name}<") == 1  # Curves have names, and panels have names, and not every pair of them.

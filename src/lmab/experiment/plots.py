@@ -184,6 +184,7 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
 
 
 _ACROSS = 4  # panels beside one another
+_MOST_LABELS = 7  # on the horizontal axis of such a panel; of more, every second is written
 
 
 def _apart(study: Study, rows: Sequence[Row]) -> Any:
@@ -310,7 +311,8 @@ def _mark_places(axes: Any, study: Study, places: Sequence[Any]) -> None:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator(list(places)))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xticks(list(places), [_short(place) for place in places])
+        every = 2 if study.apart and len(places) > _MOST_LABELS else 1
+        axes.set_xticks(list(places), ["" if index % every else _short(place) for index, place in enumerate(places)])
     elif places:
         axes.set_xticks(list(places))
 
