@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from seeds import generator
@@ -354,3 +356,21 @@ def test_small_logs_are_split_twice_and_of_large_ones_a_fifth_is_held_out(n_sess
     found = cross_validation._held_out(n_sessions, n_folds, generator(0))
     assert (len(found), sum(map(len, found))) == (folds, held)
     assert all((np.diff(one) > 0).all() for one in found)
+
+
+def test_a_check_that_a_fit_made_is_only_compared_with_traits_afterwards(monkeypatch):
+    """The command line asks nothing twice: a second answer could contradict the number of types."""
+    truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.6], [0.1, 0.9, 0.4]])
+    log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=200, horizon=4, rng=generator(0))
+    method = lmab.EM(restarts=1, tolerance=1e-3, sweeps=4)
+    fit = lmab.fit(log, n_types=2, method=method, rng=generator(1))
+    found = cross_validation.beside_traits(fit, rng=generator(2))
+    assert found.over_traits.stderr > 0
+    assert (found.verdict, found.over_one_type) == (fit.check.verdict, fit.check.over_one_type)
+    told = cross_validation.beside_traits(replace(fit, known=(0.5, 0.0)), rng=generator(2))
+    assert told.over_traits.mean == pytest.approx(found.over_traits.mean + 0.5)
+    assert told.over_one_type == fit.check.over_one_type  # to which `fit` added it before
+    monkeypatch.setattr(cross_validation, "_COMPARED", 2)
+    assert cross_validation.beside_traits(fit, rng=generator(2)) is fit.check
+    with pytest.raises(InvalidArgument, match="estimate must have a check to add to, got one without"):
+        cross_validation.beside_traits(replace(fit, check=None), rng=generator(2))

@@ -248,6 +248,11 @@ def test_the_sentence_has_as_many_decimals_as_its_shortest_interval_needs(certif
     assert "The best policy earns 2.20 to 3.00, at most 0.30 more (10.0%)." in told
     fine = replace(certificate, **{**changes, "value": (2.0, 2.0123)}).sentence
     assert "earns 2.000 to 2.012 under" in fine
+    nothing = {**changes, "regret": (0.0, 0.004), "gain": (-0.0001, 0.0001)}
+    told = replace(certificate, **nothing).sentence
+    assert "earns 2.00 to 2.50 under this policy, +0.00 to +0.00 over the best fixed choice." in told
+    assert "The best policy earns 2.20 to 3.00, at most 0.00 more (0.1%)." in told
+    assert "at most 0.017 more" in replace(certificate, **{**changes, "regret": (0.0, 0.017)}).sentence
     coarse = {"value": (200.0, 250.0), "optimum": (220.0, 300.0), "regret": (0.0, 30.0), "gain": (-25.0, 50.0)}
     assert "earns 200 to 250 under" in replace(certificate, **coarse).sentence
     assert "%)" not in replace(certificate, **{**changes, "optimum": (-3.0, -1.0)}).sentence

@@ -179,7 +179,7 @@ def fit(
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
-        said = rewards, leaving, _SELECTED[selected]
+        said = rewards, leaving, _SELECTED[selected], check and number == "auto"
         estimate = _estimate(sessions, number, said, method, rng, backend, cluster, output)
         estimate = replace(largest_first(estimate), left_out=rare.labels)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
@@ -202,7 +202,8 @@ def fit(
     say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(sessions)} -o policy.lmab")
 
 
-Said = tuple[str | None, str, bool | str]  # kind of rewards, who leaves, and whether arms are explained
+Said = tuple[str | None, str, bool | str, bool]
+# kind of rewards, who leaves, whether arms are explained, and whether the check settles the number of types
 _SELECTED: dict[Selected, bool | str] = {Selected.auto: "auto", Selected.true: True, Selected.false: False}
 
 
@@ -312,14 +313,14 @@ def _fitted(
 
         return find_types(
             sessions, n_types=number, rewards=said[0], leaving=str(said[1]), method=method, rng=rng, progress=show,
-            backend=backend, selected=said[2], check=False,
+            backend=backend, selected=said[2], check=said[3],
         )  # fmt: skip
 
 
 def _checked(estimate: Estimate, rng: np.random.Generator) -> Estimate:
-    """The estimate with what held-out sessions say about it."""
-    found = diagnostics.check(estimate, rng=rng)
-    return replace(estimate, check=found)
+    """The estimate with what held-out sessions say about it, or where the fit asked them, about traits as well."""
+    asked = diagnostics.check if estimate.check is None else diagnostics.beside_traits
+    return replace(estimate, check=asked(estimate, rng=rng))
 
 
 def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.random.Generator) -> Wanted:
@@ -484,13 +485,11 @@ def _show(
 
 
 def _number(estimate: Estimate, curve: Curve, *, verbose: bool) -> str:
-    """Why there are so many types; not that they predict best, where the check says that none are supported."""
-    check = estimate.check
-    said = str(curve) if verbose else curve.reason
-    if check is None or check.agrees or curve.chosen == 1:
+    """Why there are so many types, and where details are asked for, what each number predicted."""
+    said = curve.reason_beside(estimate.check)
+    if not verbose:
         return said
-    fitted = f"{count(curve.chosen, 'type')} were fitted, but held-out sessions do not support them"
-    return f"{fitted} ({said})" if verbose else fitted
+    return str(curve) if said == curve.reason else f"{said} ({curve})"
 
 
 def _show_details(estimate: Estimate, known: Identifiability) -> None:

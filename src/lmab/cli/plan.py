@@ -52,7 +52,8 @@ def plan(
         return
     tell_check(made)
     if made.fixed:
-        say(f"So the plan is the best fixed choice, which earns {made.lower:.4f}. Say --anyway to plan with the types.")
+        other = "" if bandit_of(fitted).n_types == 1 else " Say --anyway to plan with the types."
+        say(f"So the plan is the best fixed choice, which earns {made.lower:.4f}.{other}")
         say(f"Policy written to {output}.")
         return
     if made.status is not Status.CERTIFIED or ";" in made.message:  # else the bounds below say it all

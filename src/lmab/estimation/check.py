@@ -127,6 +127,11 @@ class Check:
         return self.over_one_type.sure and self.over_independent_arms.likely and not self._generous
 
     @property
+    def refusal(self) -> str:
+        """Why no gain is counted on, where the check does not agree."""
+        return "one type was fitted" if self.n_types == 1 else "held-out sessions support no types"
+
+    @property
     def _generous(self) -> bool:
         """Generosity alone predicts held-out sessions as well."""
         return self.over_generosity is not None and self.over_generosity.mean <= 0

@@ -173,6 +173,12 @@ class Curve:
         """The number, of at least two, that predicts best: what a check of types is about."""
         return self.n_types[1 + int(np.argmax(self.log_likelihood[1:]))] if len(self.n_types) > 1 else 1
 
+    def reason_beside(self, check: Check | None) -> str:
+        """Why this many types; not that they predict best, where the check says that none are supported."""
+        if check is None or check.agrees or self.chosen == 1:
+            return self.reason
+        return f"{count(self.chosen, 'type')} were fitted, but held-out sessions do not support them"
+
     @property
     def reason(self) -> str:
         """Why this many types."""

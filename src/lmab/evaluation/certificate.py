@@ -22,6 +22,7 @@ _NOTHING = 1e-4  # nats per session that are no gain
 _NOT_CHECKED = "No held-out sessions were asked about the types: `lmab.fit` does so, unless it is told not to."
 _NO_GAIN = "Do not count on a gain over the best fixed choice"
 _DECIMALS = 4  # at most
+_NEXT_TO_NOTHING = 0.02  # part of the longest interval below which a regret needs no decimals of its own
 _OFTEN = 0.1  # share of the plan's steps on such arms from which a log is called thin
 
 
@@ -119,7 +120,7 @@ class Certificate:
         low, high = (f"{end:.{places}f}" for end in self.value)
         over = ""
         if self.gain is not None:
-            less, more = (f"{end:+.{places}f}" for end in self.gain)
+            less, more = (f"{round(end, places) + 0.0:+.{places}f}" for end in self.gain)  # no -0.00
             over = f", {less} to {more} over the best fixed choice"
         drifts = self.tested is not None and self.tested.drift.fires
         now = ", for the mixture of types in the whole log and in its latest half" if drifts else ""
@@ -137,8 +138,10 @@ class Certificate:
 
     @property
     def _places(self) -> int:
-        """Decimals that show two digits of the shortest interval."""
-        widths = [claim[1] - claim[0] for claim in (self.value, self.optimum, self.regret) if claim is not None]
+        """Decimals that show two digits of the shortest interval, but for a regret that is next to nothing."""
+        widths = [claim[1] - claim[0] for claim in (self.value, self.optimum) if claim is not None]
+        if self.regret is not None and self.regret[1] > _NEXT_TO_NOTHING * max(widths, default=0.0):
+            widths.append(self.regret[1])
         return min(max(1 - int(np.floor(np.log10(max(min(widths, default=1.0), 1e-6)))), 0), _DECIMALS)
 
     @property
@@ -216,7 +219,7 @@ class Certificate:
     @property
     def _assumption(self) -> str:
         if self.n_factors is None:
-            return f"there are no more than {count(self.n_types, 'type')}"
+            return "there is one type" if self.n_types == 1 else f"there are no more than {self.n_types} types"
         return f"sessions differ by degrees in no more than {count(self.n_factors, 'factor')}"
 
     @property
@@ -311,7 +314,7 @@ class Verdict:
     def short(self) -> str:
         """The verdict in one sentence, where what the check said stands elsewhere."""
         if self.check is not None and not self.check.agrees:
-            return f"{_NO_GAIN}: held-out sessions support no types."
+            return f"{_NO_GAIN}: {self.check.refusal}."
         return self._about_gain
 
     @property

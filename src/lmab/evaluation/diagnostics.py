@@ -11,6 +11,7 @@ from ..checks import Rng, check_rng
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import LmabError
+from ..estimation.cross_validation import beside_traits as beside_traits
 from ..estimation.cross_validation import calibrate as calibrate
 from ..estimation.cross_validation import check as check
 from ..estimation.cross_validation import sampled

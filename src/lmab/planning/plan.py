@@ -12,6 +12,7 @@ import numpy as np
 from .._shapes import Array, Float
 from ..checks import check_count
 from ..errors import InvalidArgument, Status
+from ..estimation.check import Check
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, clustered
@@ -130,7 +131,7 @@ def plan(
     estimate = _estimate(bandit)
     check = None if estimate is None else estimate.check
     if check is not None and not (anyway or check.agrees):
-        return _fixed_choice(model, horizon, repeats, estimate, check.verdict)
+        return _fixed_choice(model, horizon, repeats, estimate, check)
     if isinstance(method, _COMPILED):
         _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
     people = _people(bandit, model, type_prior, features)
@@ -142,17 +143,18 @@ def plan(
     return replace(made, repeats=repeats, estimate=estimate, message=said, verdict=verdict)
 
 
-def _fixed_choice(model: LatentBandit, horizon: int, repeats: bool, estimate: Estimate | None, verdict: str) -> Plan:
+def _fixed_choice(model: LatentBandit, horizon: int, repeats: bool, estimate: Estimate | None, check: Check) -> Plan:
     """The plan that ignores what it sees; with one type, which is all that the log supports, it is optimal."""
     arms, value = model.best_fixed_arms(horizon, repeats), model.best_fixed(horizon, repeats)
     names = range(model.n_arms) if model.arm_labels is None else model.arm_labels
     policy: Policy = FixedSequence(arms, arm_labels=names)
     if repeats:
         policy = Stationary(arms[0], horizon=horizon, arm_labels=names)
-    message = "the best fixed choice, because held-out sessions support no types; anyway=True plans with them"
+    other = "" if model.n_types == 1 else "; anyway=True plans with them"
+    message = f"the best fixed choice, because {check.refusal}{other}"
     return Plan(
         policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, estimate=estimate, fixed=True,
-        verdict=verdict,
+        verdict=check.verdict,
     )  # fmt: skip
 
 

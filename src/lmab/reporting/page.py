@@ -13,7 +13,8 @@ from .._html import calibration as calibration_chart
 from .._shapes import Array, Float, Integer
 from ..checks import check_writable
 from ..data.sessions import Sessions
-from ..estimation.result import Estimate
+from ..estimation.check import Check
+from ..estimation.result import Curve, Estimate
 from ..evaluation.certificate import Certificate
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
@@ -145,7 +146,8 @@ def worth(contents: Contents) -> Markup:
 def _same_for_everyone(contents: Contents, what: str) -> Markup:
     """Where the check supports no types: what the best fixed choice earns, which is the policy."""
     earned = f"{contents.worth.fixed:.4g}"
-    text = f"This policy shows everyone {what}, because held-out sessions support no types. It earns "
+    why = contents.check.refusal if contents.check is not None else "held-out sessions support no types"
+    text = f"This policy shows everyone {what}, because {why}. It earns "
     where = f" per session of {_steps(contents)} on the model."
     return element(
         "section",
@@ -510,6 +512,12 @@ def _evidence(seen: HeldOut, steps: int) -> Markup:
     return join(element("p", text), *remarks)
 
 
+def _chosen(curve: Curve, check: Check | None) -> str:
+    """The number of types and its reason, in the words of `lmab fit`."""
+    said = curve.reason_beside(check)
+    return f"Chosen: {said}" if said == curve.reason else said
+
+
 def number_of_types(contents: Contents) -> Markup:
     """The held-out likelihood for each number of types, where the number was chosen."""
     curve = contents.curve
@@ -526,7 +534,7 @@ def number_of_types(contents: Contents) -> Markup:
     )  # fmt: skip
     note = (
         f"Log-likelihood of held-out sessions; bars are standard errors of the difference from one number to the next. "
-        f"Chosen: {curve.reason}."
+        f"{_chosen(curve, contents.check)}."
     )
     return element(
         "section", element("h2", "Why this many types"), element("figure", chart, element("figcaption", note))
