@@ -1,4 +1,4 @@
-"""Thousands of arms: fit, check, plan with and without repeats, certificate and decisions, from 50 to 10,000 arms.
+"""Thousands of arms, 50 to 10,000: fit, check, choice of types, plans with and without repeats, certificate, decisions.
 
 100,000 sessions of 10 steps, 6 types, 5 values, arms played at random. *stars*: how much a type likes an arm is a
 quality plus four tastes; *unrelated*: every type draws what an arm pays anew, which is the hardest to plan for. Every
@@ -109,6 +109,14 @@ def fitted(kind: str, n_arms: int, folder: Path) -> Rows:
     return {"fit": fit.used, "fit/MB": fit_peak, "check": check.used, "check/agrees": float(check.result.agrees)}
 
 
+def chosen(kind: str, n_arms: int, folder: Path) -> Rows:
+    """Fit and check as `lmab fit` does without options: the number of types is chosen, too."""
+    _warm()
+    log = log_of(instance(kind, n_arms))
+    found = timed(partial(lmab.fit, log, rng=0))
+    return {"auto": found.used, "auto/types": float(found.result.n_types), "auto/MB": _megabytes()}
+
+
 def planned(kind: str, n_arms: int, folder: Path, *, repeats: bool) -> Rows:
     _warm(repeats)
     model = lmab.load(folder / f"{kind}-{n_arms}.lmab")
@@ -213,6 +221,7 @@ def _earned(truth: lmab.LatentBandit, decide: Any) -> float:
 
 PARTS: dict[str, Any] = {
     "fit": fitted,
+    "auto": chosen,
     "plan": partial(planned, repeats=True),
     "once": partial(planned, repeats=False),
     "certificate": certified,
@@ -237,7 +246,9 @@ def sentence(kind: str, n_arms: int, rows: Rows) -> str:
 
 
 COLUMNS = {
-    "fit": ("fit, s", "{:.1f}"), "check": ("check, s", "{:.1f}"), "plan/to-1%": ("plan to 1%, s", "{:.2f}"),
+    "fit": ("fit, s", "{:.1f}"), "check": ("check, s", "{:.1f}"),
+    "auto": ("fit and check, the number of types chosen, s", "{:.1f}"), "auto/types": ("types chosen", "{:.0f}"),
+    "plan/to-1%": ("plan to 1%, s", "{:.2f}"),
     "plan/gap": ("left after 10 s", "{:.2%}"), "plan/MB": ("MB", "{:.0f}"),
     "once/gap": ("without repeats, left after 10 s", "{:.2%}"), "once/MB": ("MB", "{:.0f}"),
     "certificate": ("certificate, s", "{:.1f}"), "decision": ("a decision, µs", "{:.2f}"),
