@@ -16,8 +16,7 @@ from lmab.errors import InvalidArgument, InvalidData, LmabWarning
 from lmab.estimation.check import Calibration, Check, Gain
 from lmab.estimation.families import observe
 from lmab.estimation.fit import _curve
-from lmab.estimation.result import Curve
-from lmab.estimation.shown import Selection
+from lmab.estimation.result import Curve, Selection
 
 fit_module = sys.modules["lmab.estimation.fit"]  # the package shows the function of this name
 

@@ -16,8 +16,7 @@ from lmab.data.fingerprint import Fingerprint
 from lmab.estimation.assumptions import Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain, Replay
 from lmab.estimation.leaving import Gains
-from lmab.estimation.result import Curve, Starts
-from lmab.estimation.shown import Selection
+from lmab.estimation.result import Curve, Selection, Starts
 from lmab.estimation.type_priors import Gain as Known
 from lmab.evaluation.certificate import Certificate, Ends, Verdict
 from lmab.evaluation.diagnostics import Identifiability

@@ -24,8 +24,7 @@ from ..estimation.fit import fit as find_types
 from ..estimation.fit import largest_first
 from ..estimation.leaving import FORMS
 from ..estimation.passes import connected, require_backend
-from ..estimation.result import Curve, Estimate, Estimator, Progress
-from ..estimation.shown import Selection
+from ..estimation.result import Curve, Estimate, Estimator, Progress, Selection
 from ..estimation.traits.surface import Factors
 from ..estimation.traits.traits import Traits
 from ..evaluation import diagnostics

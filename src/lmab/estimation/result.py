@@ -24,15 +24,13 @@ from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.type_prior import TypePrior
 from .assumptions import Assumption, Assumptions, tested
-from .categorical import CategoricalLog
 from .check import Calibration, Check, Gain, Replay
 from .information import Information, StandardErrors, standard_errors
 from .log import START, Log, Prior
 from .passes import opened
-from .shown import Selection
-from .shown import information as information_shown
 from .traits.surface import Factors
 
+LIKES, FREE = "likes", "free"  # how a site chose what it showed to whom
 _SESSIONS = 1 << 16  # looked at together
 
 
@@ -193,6 +191,42 @@ class Curve:
                 f"one type too few costs a learner more than one too many"
             )
         return f"{count(self.chosen, 'type')}, because {self.best} predict held-out sessions hardly better"
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """How a site chose what it showed to whom, as a fit explains it."""
+
+    kind: str  # "likes" or "free"
+    favour: Float[Array, "A M"]  # u: how much more an arm is shown to a type than to everybody
+    steepness: float  # beta of "likes"; 0 for "free"
+    concentration: float  # c of "free"; infinite for "likes"
+    reacting: bool  # whether the site also looks at the step before
+    ratio: float  # likelihood ratio of "likes" against arms that do not depend on types
+    evidence: float  # logarithm, of "free" against the same
+    gain: Gain  # log-likelihood of the rewards of a held-out session over a fit that does not explain arms
+
+    @property
+    def n_parameters(self) -> int:
+        """Free parameters: beta, or u, which has mean 1 in every type."""
+        return 1 if self.kind == LIKES else self.favour.size - self.favour.shape[1]
+
+    @property
+    def sentence(self) -> str:
+        """What was found, and what was done."""
+        return (
+            f"which arms were shown tells who it is (likelihood ratio {self.ratio:.1f}, log evidence "
+            f"{self.evidence:.1f}), so the types explain the arms as well, and predict held-out rewards better for it "
+            f"({self.gain} a session)"
+        )
+
+    @property
+    def plain(self) -> str:
+        """The sentence without its numbers."""
+        return (
+            "which arms were shown tells who it is, so the types explain the arms as well, and predict held-out "
+            "rewards better for it"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,8 +438,12 @@ class Estimate:
 
                 return traits_information(there.require_log(), self.factors, self.bandit, passes.processor)
             log = there.require_log()
-            if self.selection is not None and isinstance(log, CategoricalLog):
-                return information_shown(log, self.bandit, self.selection, there.arm_prior, passes.processor)
+            if self.selection is not None:
+                from .categorical import CategoricalLog
+                from .shown import information
+
+                assert isinstance(log, CategoricalLog)  # no other log is fitted with a selection
+                return information(log, self.bandit, self.selection, there.arm_prior, passes.processor)
             return log.information(self.bandit, there.arm_prior, passes.processor)
 
     def standard_errors(self, sessions: Sessions | Packed | None = None, *, backend: Any = None) -> StandardErrors:

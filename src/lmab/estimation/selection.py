@@ -23,7 +23,8 @@ from .check import Gain
 from .climb import Climb, climb, draw_starts
 from .log import Prior
 from .passes import SERIAL, Passes
-from .shown import CONCENTRATIONS, FREE, LIKES, LOOKED_AT, SOFT, Free, Likes, Selection, ShownChain, Site
+from .result import FREE, LIKES, Selection
+from .shown import CONCENTRATIONS, LOOKED_AT, SOFT, Free, Likes, ShownChain, Site
 
 RATIO, EVIDENCE = 15.0, 3.0  # likelihood ratio, and log evidence, from which what was shown depends on the session
 _STARTS, _MAPS, _LEFT = 2, 300, 1e-2  # starts beside today's fit, maps of a climb, and what it may leave to be gained

@@ -28,12 +28,11 @@ from ..model.rewards import index_among
 from .arm_law import STRENGTHS, CategoricalArms
 from .assumptions import Assumptions
 from .categorical import CategoricalCoordinates, CategoricalLog, categorical, code_scores
-from .check import Gain
 from .information import Information
 from .log import Beside, Chain, Prior, information_of_codes
 from .passes import SERIAL, Passes
+from .result import LIKES, Selection
 
-LIKES, FREE = "likes", "free"
 LOOKED_AT = 10_000  # sessions of a larger log on which it is decided
 _CELLS = 20_000_000  # states times arms that are held in memory
 _PART, _PARTS = 50, 40  # sessions of a part of the calendar at least, and parts at most
@@ -46,42 +45,6 @@ SOFT = 0.01  # part of equal probabilities in the start of a chain
 _LEAST = 1e-9
 _HALF = 0.5  # plays that keep what is shown of an arm off 0
 CONCENTRATIONS = np.append(32 * 2.0 ** np.arange(11), 1e8)  # concentrations; the last: arms do not depend on types
-
-
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """How a site chose what it showed to whom, as a fit explains it."""
-
-    kind: str  # "likes" or "free"
-    favour: Float[Array, "A M"]  # u: how much more an arm is shown to a type than to everybody
-    steepness: float  # beta of "likes"; 0 for "free"
-    concentration: float  # c of "free"; infinite for "likes"
-    reacting: bool  # whether the site also looks at the step before
-    ratio: float  # likelihood ratio of "likes" against arms that do not depend on types
-    evidence: float  # logarithm, of "free" against the same
-    gain: Gain  # log-likelihood of the rewards of a held-out session over a fit that does not explain arms
-
-    @property
-    def n_parameters(self) -> int:
-        """Free parameters: beta, or u, which has mean 1 in every type."""
-        return 1 if self.kind == LIKES else self.favour.size - self.favour.shape[1]
-
-    @property
-    def sentence(self) -> str:
-        """What was found, and what was done."""
-        return (
-            f"which arms were shown tells who it is (likelihood ratio {self.ratio:.1f}, log evidence "
-            f"{self.evidence:.1f}), so the types explain the arms as well, and predict held-out rewards better for it "
-            f"({self.gain} a session)"
-        )
-
-    @property
-    def plain(self) -> str:
-        """The sentence without its numbers."""
-        return (
-            "which arms were shown tells who it is, so the types explain the arms as well, and predict held-out "
-            "rewards better for it"
-        )
 
 
 @dataclass(frozen=True, eq=False)
