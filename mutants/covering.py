@@ -24,6 +24,7 @@ from pathlib import Path
 from .faults import ROOT, SOURCE, TESTS, near
 
 FOLDER = ROOT / "build" / "contexts"
+MORE = "more-*"  # folders below it, with records of tests that were written since
 SECONDS = 60.0  # of the tests that one fault is run against, as they took in the record
 
 
@@ -56,26 +57,9 @@ class Record:
         self.seconds = _as_if_quiet(took)
         self._known: dict[str, dict[int, list[str]]] = {}
 
-    def tests(self, file: str, line: int) -> tuple[str, ...]:
-        """The tests of this line of the present file, the shortest of them, as far as the time goes.
-
-        Those of the files of `make near` run first, then those of the files with most of them.
-        """
-        names = {name for one, number in self._where(file, line) for name in self._ran(one, number)}
-        files = Counter(name.split("::")[0] for name in names)
-        close = near(file) if names else ()
-
-        def place(name: str) -> tuple[bool, int, str, float]:
-            home = name.split("::")[0]
-            return home not in close, -files[home], home, self.seconds[name]
-
-        chosen, left = [], SECONDS
-        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
-            left -= self.seconds[name]
-            if chosen and left < 0:
-                break
-            chosen.append(name)
-        return tuple(sorted(chosen, key=place))
+    def tests(self, file: str, line: int) -> set[str]:
+        """The tests of this line of the present file."""
+        return {name for one, number in self._where(file, line) for name in self._ran(one, number)}
 
     def _where(self, file: str, line: int) -> list[tuple[str, int]]:
         """The lines whose tests count: the line itself, or what makes use of a line that runs on import alone."""
@@ -105,6 +89,35 @@ class Record:
     def _then(self, file: str, line: int) -> int:
         """The line of the recorded file that this line was, or that came before it."""
         return _matches(self.folder / "src" / file, SOURCE / file)[line - 1]
+
+
+class Records:
+    """A record, and those of tests that were written since."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._parts = [Record(folder), *(Record(more) for more in sorted(folder.glob(MORE)))]
+        self.seconds = {name: seconds for part in self._parts for name, seconds in part.seconds.items()}
+
+    def tests(self, file: str, line: int) -> tuple[str, ...]:
+        """The tests of this line of the present file, the shortest of them, as far as the time goes.
+
+        Those of the files of `make near` run first, then those of the files with most of them.
+        """
+        names = set().union(*(part.tests(file, line) for part in self._parts))
+        files = Counter(name.split("::")[0] for name in names)
+        close = near(file) if names else ()
+
+        def place(name: str) -> tuple[bool, int, str, float]:
+            home = name.split("::")[0]
+            return home not in close, -files[home], home, self.seconds[name]
+
+        chosen, left = [], SECONDS
+        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
+            left -= self.seconds[name]
+            if chosen and left < 0:
+                break
+            chosen.append(name)
+        return tuple(sorted(chosen, key=place))
 
 
 @dataclass(frozen=True)
@@ -186,7 +199,7 @@ def _as_if_quiet(took: dict[str, float]) -> dict[str, float]:
     return {name: seconds / busy for name, seconds in took.items()}
 
 
-def covering(file: str, line: int, recorded: Record | None) -> tuple[str, ...]:
+def covering(file: str, line: int, recorded: Records | None) -> tuple[str, ...]:
     """The tests that a fault on this line is run against."""
     found = recorded.tests(file, line) if recorded is not None else ()
     return found or near(file)

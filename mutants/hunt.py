@@ -287,7 +287,7 @@ def drawn(number: int, seed: int) -> list[Fault]:
     """So many fresh faults, each with the tests that cover it."""
     from . import drawing
 
-    recorded = covering.Record() if (covering.FOLDER / "times.xml").is_file() else None
+    recorded = covering.Records() if (covering.FOLDER / "times.xml").is_file() else None
     if recorded is None:
         print("no record of which tests run which lines (python -m mutants record): the tests of `make near` are run")
     found = []
@@ -333,10 +333,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--limit", type=float, default=90.0, help="seconds of processor after which tests failed")
     run = commands.add_parser("record", help="which tests run which lines: minutes, once for many hunts")
     run.add_argument("--quick", action="store_true", help="of the tests that take less than a second alone")
+    run.add_argument("--more", nargs="+", help="test files that were written since the record, beside it")
     commands.add_parser("repoint", help="write into the lists where texts and tests that moved stand now")
     options = parser.parse_args(arguments)
     os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     if options.command == "record":
+        if options.more:
+            number = len(list(covering.FOLDER.glob(covering.MORE)))
+            return covering.record(covering.FOLDER / covering.MORE.replace("*", str(number)), tuple(options.more))
         return covering.record(tests=("--quick",) if options.quick else ())
     if options.command == "repoint":
         print(f"{faults.repoint(faults.read(), Places())} rows follow their texts")

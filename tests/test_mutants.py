@@ -227,7 +227,7 @@ def f(most=2):
 
 
 @pytest.fixture
-def recorded(tmp_path, monkeypatch) -> covering.Record:
+def recorded(tmp_path, monkeypatch) -> covering.Records:
     from coverage import CoverageData
 
     source = tmp_path / "lmab"
@@ -251,7 +251,7 @@ def recorded(tmp_path, monkeypatch) -> covering.Record:
     (folder / "times.xml").write_text(f"<testsuites>{''.join(cases)}</testsuites>")
     monkeypatch.setattr(covering, "SOURCE", source)
     monkeypatch.setattr(covering, "near", lambda file: ("test_a.py",))
-    return covering.Record(folder)
+    return covering.Records(folder)
 
 
 ALL = ("test_a.py::test_y[1]", "test_a.py::test_x", "test_b.py::test_z")
@@ -276,6 +276,32 @@ def test_tests_are_run_as_far_as_the_time_goes(recorded, monkeypatch):
     for seconds, number in ((1.0, 1), (3.0, 2), (11.9, 2), (12.0, 3)):
         monkeypatch.setattr(covering, "SECONDS", seconds)
         assert len(recorded.tests("f.py", 4)) == number
+
+
+def test_tests_that_were_written_since_have_a_record_beside_it(recorded, tmp_path):
+    from coverage import CoverageData
+
+    more, file = tmp_path / "record" / "more-0", tmp_path / "lmab" / "f.py"
+    (more / "src").mkdir(parents=True)
+    (more / "src" / "f.py").write_text(file.read_text())
+    data = CoverageData(str(more / "data"))
+    data.set_context("tests/test_c.py::test_new|run")
+    data.add_lines({str(file): [6]})
+    data.write()
+    (more / "times.xml").write_text('<s><testcase classname="tests.test_c" name="test_new" time="1"></testcase></s>')
+    both = covering.Records(tmp_path / "record")
+    assert both.tests("f.py", 6) == (*ALL[:1], "test_c.py::test_new")
+    assert both.tests("f.py", 4) == ALL
+
+
+def test_times_of_a_busy_machine_count_as_on_a_quiet_one(monkeypatch):
+    import times
+
+    monkeypatch.setattr(times, "read", lambda: {"test_x": 1.0, "test_gone": 5.0})
+    took = {"a.py::test_x[1]": 3.0, "a.py::test_x[2]": 1.0, "b.py::test_y": 2.0}
+    assert covering._as_if_quiet(took) == {"a.py::test_x[1]": 0.75, "a.py::test_x[2]": 0.25, "b.py::test_y": 0.5}
+    monkeypatch.setattr(times, "read", lambda: {"test_x": 8.0})
+    assert covering._as_if_quiet(took) == took
 
 
 def test_without_a_record_the_tests_near_the_file_are_run(recorded, monkeypatch):

@@ -1,0 +1,380 @@
+"""Ways that large logs and rare questions take, walked by small ones."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import lmab
+from lmab import LatentBandit, Sessions
+from lmab.cli import fit as fit_command
+from lmab.cli import reproduce
+from lmab.data import features as columns
+from lmab.data.features import person_ids, person_numbers, person_values
+from lmab.errors import InvalidData
+from lmab.estimation import EM, type_priors
+from lmab.estimation import fit as _fit  # noqa: F401
+from lmab.evaluation import certify as _certify  # noqa: F401
+from lmab.experiment import store
+from lmab.experiment.store import WorkerDied
+from lmab.experiment.studies import STUDIES
+from lmab.model.type_prior import Numeric
+from lmab.policies import MUCB
+
+import sys  # isort: skip
+
+fitting, certifying = sys.modules["lmab.estimation.fit"], sys.modules["lmab.evaluation.certify"]
+BANDIT = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.6], [0.1, 0.8, 0.4]])
+
+
+def known_log(n: int = 120, horizon: int = 3) -> Sessions:
+    """A log whose sessions' town tells the type, nearly."""
+    rng = np.random.default_rng(4)
+    types = rng.integers(0, 2, n)
+    arms = rng.integers(0, 3, (n, horizon))
+    rewards = (rng.random(arms.shape) < BANDIT.means[types[:, None], arms]).astype(float)
+    town = np.where(rng.random(n) < 0.9, types, 1 - types)
+    return Sessions.from_arrays(
+        arms, rewards, n_arms=3, features={"town": [f"t{one}" for one in town]}, persons=np.arange(n) // 2
+    )
+
+
+# large logs with features are looked at in part
+
+
+@pytest.mark.parametrize("persons", [True, False])
+def test_of_a_large_log_all_sessions_of_some_persons_are_taken(persons):
+    log = known_log(120) if persons else replace(known_log(120), persons=None)
+    rows = type_priors._some(log, 30, np.random.default_rng(0))
+    assert len(rows) == 30
+    assert (np.diff(rows) > 0).all()
+    if persons:
+        assert (np.bincount(log.persons[rows])[np.unique(log.persons[rows])] == 2).all()
+    assert len(type_priors._some(log, 0, np.random.default_rng(0))) == (2 if persons else 1)
+
+
+def test_a_sample_of_a_task_has_whole_persons():
+    edges = np.array([0, 3, 4, 6, 10])
+
+    class Task:
+        def __len__(self) -> int:
+            return 10
+
+    task = Task()
+    task.edges = edges
+    seen = set()
+    for seed in range(20):
+        rows = type_priors._sample(task, 5, np.random.default_rng(seed))
+        owner = np.searchsorted(edges, rows, side="right") - 1
+        assert len(set(owner.tolist())) == 2  # half of the persons
+        assert all((owner == one).sum() == edges[one + 1] - edges[one] for one in set(owner.tolist()))
+        seen |= set(owner.tolist())
+    assert seen == {0, 1, 2, 3}
+
+
+def test_a_log_with_more_cells_than_fit_is_looked_at_in_part_and_says_so(monkeypatch):
+    log = known_log(200)
+    monkeypatch.setattr(type_priors, "_CELLS", 2 * 80 + 1)  # everybody, and one town beside another
+    rows = Sessions.from_arrays(
+        log.arms.reshape(200, 3), log.rewards.reshape(200, 3), n_arms=3,
+        features={"town": [*(f"t{i}" for i in range(2))] * 100, "age": np.arange(200.0)},
+    )  # fmt: skip
+    found = lmab.fit(rows, n_types=2, method=EM(restarts=2, prior=1.0), rng=0, check=False)
+    said = [part for part in found.message.split("; ") if "were looked at" in part]
+    assert len(said) == 1
+    number = int(said[0].split(" of the ")[0])
+    assert said[0] == f"{number} of the 200 sessions were looked at"
+    assert 0 < number <= 80
+    assert found.log_likelihood == pytest.approx(
+        found.log_likelihood if found.type_prior is None else np.sum(_likelihoods(found, rows)), rel=1e-9
+    )
+
+
+def _likelihoods(found, log) -> np.ndarray:
+    weights = found.type_prior.weights(log.features.columns if hasattr(log.features, "columns") else log.features)
+    arms, rewards = log.to_arrays()
+    like = np.where(rewards[:, None, :] == 1, found.bandit.means[:, arms].transpose(1, 0, 2),
+                    1 - found.bandit.means[:, arms].transpose(1, 0, 2))  # fmt: skip
+    return np.log((weights * like.prod(axis=2)).sum(axis=1))
+
+
+# types that short sessions leave empty
+
+
+def learned(columns=("town",)):
+    prior = lmab.TypePrior.by_value("town", {"t0": [0.9, 0.1], "t1": [0.1, 0.9]})
+    prior = prior if columns else lmab.TypePrior.constant([0.5, 0.5])
+    return type_priors.Learned(BANDIT, prior, -1.0, 0, (), True, (), ())
+
+
+def test_a_weak_prior_is_tried_once_and_then_the_one_that_its_types_point_to():
+    log = known_log()
+    result = lmab.fit(log, n_types=2, method=EM(restarts=1, prior=1.0), rng=0, check=False)
+    first, method, asked = learned(), EM(restarts=1, prior=1.0), []
+
+    def tried(answers):
+        asked.clear()
+        left = iter(answers)
+
+        def learn(bandit, prior):
+            asked.append(prior)
+            return next(left)
+
+        return fitting._retried(first, learn, result, method, np.random.default_rng(0))
+
+    assert tried([None]) == (first, result)
+    nothing = type_priors.Learned(BANDIT, None, np.nan, 0, (), True, (), ())
+    assert tried([nothing]) == (first, result)
+    assert tried([learned(())]) == (first, result)
+    weak = learned()
+    assert tried([weak, None]) == (weak, result)
+    assert tried([weak, nothing]) == (weak, result)
+    again = learned()
+    found, other = tried([weak, again])
+    assert found is again
+    assert other.learned is asked[1]
+    assert len(asked) == 2
+    assert asked[0].strength.max() == pytest.approx(result.require_log().prior(fitting._WEAK).strength.max())
+    assert other.learned != result.learned
+
+
+def test_a_type_without_sessions_leads_there(monkeypatch):
+    seen = []
+    monkeypatch.setattr(fitting, "_retried", lambda found, learn, result, method, rng: (
+        seen.append((method.prior, float(result.bandit.weights.min()))) or (found, result)
+    ))  # fmt: skip
+    log = known_log()
+    lmab.fit(log, n_types=2, method=EM(restarts=1, sweeps=2), rng=0, check=False)
+    assert seen == []
+    monkeypatch.setattr(fitting, "_EMPTY", 1.0)
+    lmab.fit(log, n_types=2, method=EM(restarts=1, prior=1.0), rng=0, check=False)
+    assert seen == []  # no prior was learned
+    lmab.fit(log, n_types=2, method=EM(restarts=1, sweeps=2), rng=0, check=False)
+    assert [prior for prior, _ in seen] == [fitting._WEAK]
+
+
+# people who may leave by type
+
+
+def leaving_log(n: int = 150) -> Sessions:
+    leaving = np.full((2, 3, 2), 0.2)
+    bandit = LatentBandit.bernoulli(BANDIT.weights, BANDIT.means, leaving=leaving)
+    return lmab.simulate(bandit, lmab.Uniform(3), n_sessions=n, horizon=4, rng=3)
+
+
+def test_claims_allow_for_types_that_leave_differently(monkeypatch):
+    log = leaving_log()
+    estimate = lmab.fit(log, n_types=2, method=EM(restarts=2, prior=1.0), leaving="shown", rng=0, check=False)
+    plan = lmab.plan(estimate, horizon=3)
+    assert certifying._may_leave_by_type(estimate)
+    seen = []
+    union = certifying._Found
+    monkeypatch.setattr(certifying, "_Found", lambda sets, *rest: seen.append(sets) or union(sets, *rest))
+    certificates = []
+    for allowed in (True, False):
+        monkeypatch.setattr(certifying, "_may_leave_by_type", lambda _, allowed=allowed: allowed)
+        certificates.append(lmab.certify(estimate, plan, log, n_draws=20, rng=0))
+    more, fewer = seen
+    assert len(more) == len(fewer) + 1
+    assert len(more[-1].value) == 20
+    assert np.ptp(more[-1].value) > 0
+    assert certificates[0].value[0] <= certificates[1].value[0]
+    assert certificates[0].value[1] >= certificates[1].value[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({}, True),
+        ({"bandit": BANDIT}, False),  # nobody leaves
+        ({"n_types": 1}, False),
+        ({"type_prior": object()}, False),
+        ({"selection": object()}, False),
+    ],
+)
+def test_who_may_leave_by_type(change, allowed):
+    same = LatentBandit.bernoulli(BANDIT.weights, BANDIT.means, leaving=np.full((2, 3, 2), 0.2))
+    fields = {"bandit": same, "n_types": 2, "type_prior": None, "selection": None} | change
+    assert certifying._may_leave_by_type(SimpleNamespace(**fields)) is allowed
+    by_type = np.stack([np.full((3, 2), 0.1), np.full((3, 2), 0.3)])
+    apart = LatentBandit.bernoulli(BANDIT.weights, BANDIT.means, leaving=by_type)
+    assert not certifying._may_leave_by_type(SimpleNamespace(**(fields | {"bandit": apart})))
+
+
+# plans
+
+
+def test_plans_of_one_step_for_many_priors_are_known_at_once():
+    prior = lmab.TypePrior.by_value("town", {"a": [0.8, 0.2], "b": [0.3, 0.7], "c": [0.55, 0.45]})
+    towns = ["a", "b", "b", "c"]
+    plan = lmab.plan(BANDIT, horizon=1, type_prior=prior, features={"town": towns})
+    each = (prior.weights({"town": towns}) @ BANDIT.means).max(axis=1)
+    assert plan.lower == pytest.approx(each.mean())
+    assert plan.upper == pytest.approx(each.mean())
+    assert plan.status == "certified"
+    for town, weights in (("a", [0.8, 0.2]), ("b", [0.3, 0.7])):
+        best = (np.array(weights) @ BANDIT.means).max()
+        assert plan.bounds({"town": [town]})[1:] == pytest.approx((best, best))
+
+
+def test_mucb_knows_nothing_of_people_and_takes_late_rewards():
+    prior = lmab.TypePrior.by_value("town", {"a": [0.8, 0.2], "b": [0.3, 0.7]})
+    plain, with_prior = MUCB(BANDIT), MUCB(BANDIT, type_prior=prior)
+    state = with_prior.start(2, features={"town": ["a", "b"]})
+    np.testing.assert_array_equal(state.memory, plain.start(2).memory)
+    arms, rewards = np.array([0, 1]), np.array([1.0, 0.0])
+    np.testing.assert_array_equal(
+        with_prior.observe(state, arms, rewards).memory, plain.observe(plain.start(2), arms, rewards).memory
+    )
+
+
+# columns
+
+
+def test_columns_of_several_files_take_the_type_of_the_first_with_values():
+    import pyarrow as pa
+
+    found = columns._one_type([pa.array([None, None]), pa.array([1.5, None]), pa.array([2.5])])
+    assert found.type == pa.float64()
+    assert found.to_pylist() == [None, None, 1.5, None, 2.5]
+    empty = columns._one_type([pa.array([None], pa.float64()), pa.array([None], pa.string())])
+    assert (empty.type, empty.to_pylist()) == (pa.float64(), [None, None])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "plain"),
+    [
+        ([True, False, None], "bool_", [1.0, 0.0, None]),
+        ([1, 2, None], "int8", [1.0, 2.0, None]),
+        ([2**60 + 1], "int64", [float(2**60)]),
+        ([1.5], "float32", [1.5]),
+        (["a", None], "large_string", ["a", None]),
+    ],
+)
+def test_values_of_all_kinds_become_numbers_or_text(values, kind, plain):
+    import pyarrow as pa
+
+    given = pa.array(values, getattr(pa, kind)())
+    assert columns._plain(given).to_pylist() == plain
+    assert columns._plain(given.dictionary_encode()).to_pylist() == plain
+    codes, listed = columns.coded_values("x", given)
+    assert [listed[code] for code in codes] == plain
+    assert listed[-1] is None
+
+
+def test_numbers_in_text_are_numbers_where_all_are():
+    import pyarrow as pa
+
+    assert columns._as_numbers(pa.array(["1", "2.5"])).to_pylist() == [1.0, 2.5]
+    assert columns._as_numbers(pa.array(["1", "x"])).to_pylist() == ["1", "x"]
+    with pytest.raises(InvalidData, match="column 'x' must hold text or numbers: "):
+        columns.coded_values("x", pa.array([[1], [2]]))
+
+
+def test_ids_of_persons():
+    assert person_values(np.array([3, 1], np.uint8), 2).tolist() == [3, 1]
+    assert person_values([1.0, 2.0], 2).tolist() == [1, 2]
+    mixed = person_values(["b", None, "a", "b"], 4)
+    assert mixed.tolist() == ["b", None, "a", "b"]
+    assert person_numbers(mixed).tolist() == [0, 1, 2, 0]
+    assert person_numbers(np.array([7, columns.STRANGER, 7, columns.STRANGER])).tolist()[::2] == [1, 1]
+    strangers = person_numbers(np.array([7, columns.STRANGER, 7, columns.STRANGER])).tolist()
+    assert len({*strangers}) == 3
+    ids = person_ids(mixed)
+    assert ids[0] == ids[3] != ids[2]
+    assert ids[1] == columns.STRANGER
+    assert person_ids(np.array([5, None], object)).tolist() == [5, columns.STRANGER]
+    assert person_ids(np.array([5, 6])).tolist() == [5, 6]
+    with pytest.raises(InvalidData, match="persons must be all integers or all text, got values of int, str"):
+        person_values([1, "a"], 2)
+
+
+def test_numbers_of_sessions_are_drawn_from_the_log_or_from_a_normal():
+    term = Numeric("age", 40.0, 5.0)
+    assert term.examples == (35.0, 40.0, 45.0)
+    drawn = term.draw(4000, np.random.default_rng(0))
+    assert drawn.mean() == pytest.approx(40, abs=0.5)
+    assert drawn.std() == pytest.approx(5, abs=0.3)
+    seen = replace(term, values=(1.0, 7.0))
+    assert set(seen.draw(50, np.random.default_rng(0)).tolist()) == {1.0, 7.0}
+
+
+# what commands say to machines
+
+
+def test_what_is_known_before_a_session_is_told_to_machines():
+    prior = lmab.TypePrior.by_value("town", {"a": [0.8, 0.2], "b": [0.3, 0.7]}, keep=0.4)
+    told = fit_command._known_summary(SimpleNamespace(type_prior=prior, known=(0.1, 0.02)))
+    assert told["keep"] == 0.4
+    assert told["gain"] == (0.1, 0.02)
+    assert told["weights"]["town"]["a"] == pytest.approx([0.8, 0.2])
+    assert told["weights"]["town"]["b"] == pytest.approx([0.3, 0.7])
+    assert fit_command._known_summary(SimpleNamespace(type_prior=None)) is None
+
+
+def test_how_arms_were_chosen_is_told_to_machines():
+    gain = SimpleNamespace(mean=0.2, stderr=0.1)
+    found = SimpleNamespace(kind="likes", favour=np.array([[1.0, 2.0]]), ratio=16.0, evidence=None, gain=gain)
+    assert fit_command._selection_summary(found) == {
+        "kind": "likes", "favour": [[1.0, 2.0]], "likelihood_ratio": 16.0, "log_evidence": None,
+        "gain": {"mean": 0.2, "stderr": 0.1},
+    }  # fmt: skip
+
+
+def test_a_study_is_told_with_its_tables_figures_and_failures(monkeypatch):
+    words = io.StringIO()
+    monkeypatch.setattr(reproduce, "console", Console(file=words, width=200))
+    shown = []
+    monkeypatch.setattr(reproduce, "show_table", lambda *table: shown.append(table))
+    study = STUDIES[0]
+    table = {"title": "T", "header": ["a"], "cells": [["1"]]}
+    answer = {"done": 3, "trials": 5, "tables": [table], "figures": ["x.svg", "y.svg"], "failed": ["id: broke"]}
+    reproduce._print_study(study, answer)
+    assert words.getvalue().splitlines() == [
+        f"{study.name}: {study.title}. 3 of 5 trials are done.",
+        "Figures: x.svg, y.svg",
+        "failed id: broke",
+    ]
+    assert shown == [("T", ["a"], [["1"]])]
+    words.truncate(0)
+    words.seek(0)
+    reproduce._print_study(study, answer | {"figures": [], "failed": []})
+    assert len(words.getvalue().splitlines()) == 1
+
+
+class Lost(Executor):
+    """A cluster that goes away after some calls."""
+
+    def __init__(self, answers: int) -> None:
+        self.left, self.handed = answers, 0
+
+    def submit(self, call, /, *given, **named):
+        future: Future = Future()
+        self.handed += 1
+        if self.left > 0:
+            self.left -= 1
+            future.set_result(call(*given))
+        else:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        return future
+
+
+def test_a_cluster_that_is_lost_is_said_and_what_was_done_is_kept():
+    done = []
+    with pytest.raises(WorkerDied, match="the cluster was lost; run the same command again to go on from here"):
+        done.extend(store.performed(abs, [(-1,), (-2,), (-3,)], jobs=1, executor=Lost(1)))
+    assert sorted(store.performed(abs, [(-1,), (-2,), (-3,)], jobs=1, executor=Lost(9))) == [1, 2, 3]
+
+
+def test_no_more_calls_are_handed_out_than_twice_the_processes():
+    cluster, calls = Lost(99), [(-i,) for i in range(10)]
+    results = store.performed(abs, calls, jobs=2, executor=cluster)
+    next(results)
+    assert cluster.handed == 4
