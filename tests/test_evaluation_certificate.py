@@ -477,7 +477,7 @@ def test_each_interval_holds_as_often_as_claimed(study):
     rows = [study.run(case, seed) for seed in range(1000, 1015) for case in claimed]
     assert len(rows) >= 100
     told = [row for row in rows if row["value"] is not None]
-    assert len(told) >= 0.99 * len(rows)  # others were refused without need
+    assert len(rows) - len(told) <= 4  # refused without need: a rate of 1% gives more in one of a hundred runs
     for name in ("value", "optimum", "regret"):
         assert np.mean([row[name] for row in told]) >= 0.85
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from seeds import generator
 from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 
 import lmab
@@ -26,6 +27,7 @@ from lmab.serve.refit import (
     LAST,
     RefitOptions,
     earned,
+    fit_from,
     fit_log,
     floors,
     in_force,
@@ -536,6 +538,51 @@ def test_the_last_model_takes_the_arms_of_the_log():
     unlearned = replace(last, learned=None, prior=1.0)
     start = start_for(unlearned, replace(log, arm_labels=("new", "d", "c", "b", "a")))
     np.testing.assert_allclose(start.means[:, 0], last.bandit.weights @ last.bandit.means.mean(axis=1))
+
+
+def lucky_arm() -> lmab.Sessions:
+    """Clicks of one type; of 12 arms the last was played three times, and paid each time."""
+    rng = generator(12)
+    arms = rng.integers(11, size=(400, 4))
+    rewards = (rng.random(arms.shape) < np.linspace(0.1, 0.4, 12)[arms]).astype(float)
+    arms[:3, 0], rewards[:3, 0] = 11, 1.0
+    return replace(lmab.Sessions.from_arrays(arms, rewards, n_arms=12), arm_labels=tuple("abcdefghijkl"))
+
+
+def test_a_refit_takes_an_arm_that_was_lucky_for_an_arm():
+    """Where nothing latent is found the service plays the best fixed choice by the law of arms, not by raw means."""
+    log = lucky_arm()
+    fitted = fit_from(None, log, "auto", RefitOptions(), generator(0))
+    made = lmab.plan(fitted, horizon=4)
+    raw = np.bincount(log.arms, log.rewards) / log.plays
+    assert (made.fixed, fitted.n_types, raw.argmax()) == (True, 1, 11)
+    assert made.policy.act_on([]) in (7, 8, 9, 10)
+    assert fitted.bandit.means[0, 11] < 0.6
+    plain = fit_from(None, log, 1, RefitOptions(prior=0.0), generator(0))
+    assert lmab.plan(plain, horizon=4).policy.act_on([]) == 11  # what a fit without the law believes
+
+
+@pytest.mark.parametrize(("chosen", "asked"), [(1, "auto"), (2, 2)])
+def test_a_number_of_types_is_kept_until_the_log_doubles_but_one_type_is_not(chosen, asked, monkeypatch, tmp_path):
+    """Types that the log did not support yet may be seen in any later night."""
+
+    class Settings:
+        async def setting(self, name, default):
+            return json.dumps({"types": chosen, "sessions": 300})
+
+        async def set_setting(self, name, text):
+            pass
+
+    numbers = []
+
+    def fit_with(last, sessions, number, options, rng):
+        numbers.append(number)
+        return fitted_to(40, 0)
+
+    monkeypatch.setattr(refit_module, "fit_from", fit_with)
+    log = SimpleNamespace(sessions=range(400))
+    go(refit_module.fit_log(Settings(), tmp_path, log, RefitOptions(), generator(0), 0.0))
+    assert numbers == [asked]
 
 
 def test_a_night_starts_from_the_model_of_the_last_one(event_store, tmp_path, rng, monkeypatch):

@@ -336,10 +336,10 @@ def _relied_on(made: Plan, fitted: Estimate, young: Sequence[Label], rng: np.ran
 async def fit_log(
     store: Store, folder: Path, log: ServedLog, options: RefitOptions, rng: np.random.Generator, at: float
 ) -> Estimate:
-    """The model; the number of types is chosen anew when the log has doubled since it was last chosen."""
+    """The model; the number of types is chosen anew when the log has doubled since, or while it supports one type."""
     known = json.loads(await store.setting("fitted", None) or "{}")
     number = options.types
-    if number == "auto" and "types" in known and len(log.sessions) < 2 * known["sessions"]:
+    if number == "auto" and known.get("types", 1) > 1 and len(log.sessions) < 2 * known["sessions"]:
         number = int(known["types"])
     fitted = fit_from(last_model(folder), log.sessions, number, options, rng)
     if number == "auto":
