@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from lmab import LatentBandit, Policy
+from lmab import LatentBandit, Policy, Sessions
 
 
 def bandit_people_leave(seed: int) -> tuple[LatentBandit, int]:
@@ -86,3 +86,40 @@ def best_list(
             mass = mass * stays[:, arm]
         best = max(best, total)
     return best
+
+
+def every_session(bandit: LatentBandit, horizon: int) -> Sessions:
+    """Every session that uniform play may give, as often as it is probable: as multiples of the rarest one."""
+    p, values, leave = bandit.rewards.probabilities, bandit.rewards.values, bandit.leaving
+    found: list[tuple[list[tuple[int, float]], float, str]] = []
+
+    def go(type_: int, history: list[tuple[int, float]], mass: float) -> None:
+        for arm, z in itertools.product(range(bandit.n_arms), range(len(values))):
+            here, gone = mass * p[type_, arm, z] / bandit.n_arms, leave[type_, arm, z]
+            longer = [*history, (arm, float(values[z]))]
+            if len(longer) == horizon:
+                found.append((longer, here, "unknown"))
+                continue
+            found.append((longer, here * gone, "left"))
+            if here * (1 - gone) > 0:
+                go(type_, longer, here * (1 - gone))
+
+    for type_, weight in enumerate(bandit.weights.tolist()):
+        go(type_, [], weight)
+    found = [one for one in found if one[1] > 0]
+    rarest = min(mass for _, mass, _ in found)
+    times = [round(mass / rarest) for _, mass, _ in found]
+    assert np.allclose(times, [mass / rarest for _, mass, _ in found])
+    arms, rewards = np.full((len(found), horizon), -1), np.zeros((len(found), horizon))
+    for row, (history, _, _) in enumerate(found):
+        for step, (arm, reward) in enumerate(history):
+            arms[row, step], rewards[row, step] = arm, reward
+    ended = np.repeat([how for _, _, how in found], times)
+    table = (np.repeat(array, times, axis=0) for array in (arms, rewards))
+    return Sessions.from_arrays(*table, n_arms=bandit.n_arms, ended=ended)
+
+
+def left_by_reward() -> LatentBandit:
+    """Two types on two arms, left by arm and reward; all probabilities are dyadic."""
+    leaving = np.broadcast_to([[0.5, 0.0], [0.5, 0.5]], (2, 2, 2))
+    return LatentBandit.bernoulli([0.5, 0.5], [[0.75, 0.25], [0.25, 0.5]], leaving=leaving)

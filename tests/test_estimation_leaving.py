@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.errors import InvalidArgument
+from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import leaving
 from lmab.estimation.climb import Likelihood, climb
 from lmab.estimation.families import observe
@@ -282,22 +282,41 @@ def test_predictions_follow_the_session(rng):
     assert logs[0] == pytest.approx(total)
 
 
-@pytest.mark.parametrize("method", [lmab.estimation.MomentMatching(), lmab.estimation.TensorDecomposition()])
-def test_moment_methods_refuse_logs_that_people_left(method):
+def test_moments_over_a_core_set_refuse_logs_that_people_left():
     log = log_of("reward", 100)
-    name, left = type(method).__name__, int((log.ended == "left").sum())
-    said = rf"sessions must not be left by people for the method {name}: .* EM\(\).* got {left} of 100 sessions"
-    with pytest.raises(InvalidArgument, match=said):
-        lmab.fit(log, n_types=2, method=method, rng=0)
-    with pytest.raises(InvalidArgument, match="sessions must not be left by people for moments"):
-        lmab.moments.subspace(log, rank=2)
-    assert lmab.moments.subspace(replace(log, endings=None), rank=2).rank == 2
+    left = int((log.ended == "left").sum())
+    said = r"sessions must not be left by people for the method MomentMatching: .* EM\(\).* got {} of 100 sessions"
+    with pytest.raises(InvalidArgument, match=said.format(left)):
+        lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(), rng=0)
+    core = lmab.moments.design(lmab.moments.subspace(log, rank=2))
+    with pytest.raises(InvalidArgument, match="must not be left by people for moments over a core set"):
+        lmab.moments.core_moments(log, core, 2)
+    assert lmab.moments.core_moments(replace(log, endings=None), core, 2)
+
+
+def test_third_moments_know_who_left_by_reward():
+    """The weights of steps that were survived make up for those who left; ignoring them bends the types."""
+    bandit, log = truth("reward"), log_of("reward", 40_000)
+    method = lmab.estimation.TensorDecomposition()
+    found = lmab.fit(log, n_types=3, method=method, rng=0)
+    ignored = lmab.fit(replace(log, endings=None), n_types=3, method=method, rng=0)
+    assert found.bandit.distance(bandit) < 0.6 * ignored.bandit.distance(bandit)
+    np.testing.assert_array_equal(found.bandit.leaving[0], observe(log).shown)
+    assert "who leaves depends on arm and reward" in found.message
+    assert lmab.fit(log, n_types=3, method=method, leaving="none", rng=0).bandit.leaving is None
+    with pytest.raises(InvalidArgument, match=r"leaving must be 'auto', 'shown' or 'none' .*EM\(\); got 'type'"):
+        lmab.fit(log, n_types=3, method=method, leaving="type", rng=0)
+
+
+def test_third_moments_warn_where_types_leave_differently():
+    with pytest.warns(LmabWarning, match=r"who leaves depends on the type .* biased; fit with EM\(\)"):
+        lmab.fit(log_of("type", 4000), n_types=3, method=lmab.estimation.TensorDecomposition(), rng=0)
 
 
 def test_learners_of_the_paper_refuse_people_who_leave_and_direct_likelihood_learns_them():
     environment = lmab.Simulator(truth("type"), horizon=4, rng=0)
     learner = lmab.learning.EDMLE(n_types=2)
-    with pytest.raises(InvalidArgument, match="sessions must not be left by people for moments"):
+    with pytest.raises(InvalidArgument, match="sessions must not be left by people for a core set that is learned"):
         lmab.learn(environment, learner, n_sessions=400, rng=0)
     method = lmab.EM(restarts=2, tolerance=1e-4, sweeps=4, threads=1)
     found = lmab.learn(environment, lmab.DirectMLE(n_types=2, method=method), n_sessions=300, rng=0)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from leaving_cases import every_session, left_by_reward
 from seeds import generator
 from strategies import logs
 
@@ -195,3 +197,14 @@ def test_deflation_takes_a_component_out_once():
     assert converged
     weak, _, _ = decompose(0.1 * tensor, 1, 10, 100, np.random.default_rng(0))
     assert weak.tolist() == [1.0]  # a weight is at most 1
+
+
+def test_third_moments_make_up_for_those_who_left_by_reward(rng):
+    """On every session that may be seen, as often as it is probable, whatever lies in one part."""
+    bandit = left_by_reward()
+    log, rows = every_session(bandit, 4), bandit.rewards.probabilities.reshape(2, -1)
+    features = rng.normal(size=(4, 2))
+    expected = np.einsum("m,mi,mj,mk->ijk", bandit.weights, *[rows @ features] * 3)
+    np.testing.assert_allclose(third_moments(log, features, bandit.rewards.values), expected, atol=1e-9)
+    ignored = third_moments(replace(log, endings=None), features, bandit.rewards.values)
+    assert np.abs(ignored - expected).max() > 0.01

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
+from leaving_cases import every_session, left_by_reward
 from seeds import generator
 from strategies import logs
 
 import lmab
-from lmab.moments.second import second_moments
+from lmab.errors import InvalidArgument
+from lmab.moments.second import Stays, second_moments
 
 
 def brute_force(sessions, rows, n_rows, per_arm):
@@ -216,3 +220,36 @@ def test_four_sessions_are_enough_for_two_halves():
     log = lmab.Sessions.from_arrays([[0, 1]] * 4, [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     assert lmab.moments.subspace(log).noise is not None
     assert lmab.moments.subspace(log[:3], rank=1).noise is None
+
+
+@pytest.mark.parametrize("pairs", ["all", "first-two"])
+def test_second_moments_make_up_for_those_who_left_by_reward(pairs):
+    """On every session that may be seen, as often as it is probable: nothing is missing, and the rank is M again."""
+    bandit = left_by_reward()
+    log = every_session(bandit, 3)
+    rows = bandit.rewards.probabilities.reshape(2, -1)
+    expected = np.einsum("m,mi,mj->ij", bandit.weights, rows, rows)
+    np.testing.assert_allclose(second_moments(log, pairs=pairs).second, expected, atol=1e-12)
+    values = second_moments(log, pairs=pairs, rewards="gaussian").second
+    np.testing.assert_allclose(values, bandit.means.T @ np.diag(bandit.weights) @ bandit.means, atol=1e-12)
+    ignored = second_moments(replace(log, endings=None), pairs=pairs).second
+    assert np.abs(ignored - expected).max() > 0.01
+    assert np.linalg.matrix_rank(expected) == 2 < np.linalg.matrix_rank(ignored, tol=1e-6)
+    assert lmab.moments.subspace(log, rank=2, pairs=pairs).rank == 2
+
+
+def test_weights_of_steps_are_one_over_the_chance_to_have_stayed():
+    """Three of four went on after arm 0 paid 0, and nobody is known to have left after it paid 1."""
+    arms = [[0, 0, 0]] + [[0, 0, -1]] * 2 + [[0, -1, -1]]
+    rewards = [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    log = lmab.Sessions.from_arrays(arms, rewards, ended=["unknown", "went on", "went on", "left"])
+    found = Stays.of(log)
+    np.testing.assert_allclose(found.weights(log), [1, 4 / 3, 16 / 9, 1, 4 / 3, 1, 1, 1])
+    assert Stays.of(replace(log, endings=None)) is None
+    assert Stays.of(log[:3]) is None
+
+
+def test_moments_of_many_rewards_refuse_those_who_left(rng):
+    log = lmab.Sessions.from_arrays(np.zeros((20, 2), int), rng.normal(size=(20, 2)), ended=["left"] * 20)
+    with pytest.raises(InvalidArgument, match="left by people for moments of more than 32 distinct rewards"):
+        second_moments(log, rewards="gaussian")

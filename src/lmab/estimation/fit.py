@@ -36,6 +36,10 @@ from .shown import explained
 
 _DEFAULT = EM()
 _OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
+_NOT_BY_REWARD = (
+    "who leaves depends on the type or on earlier rewards, beyond arm and reward, so moments that are weighed by what "
+    "was seen are biased; fit with EM(), which can tell how types leave"
+)
 MAX_TYPES = 64
 _SESSIONS = 100_000  # Sessions of a larger log that are looked at.
 _ENOUGH = 10_000  # Sessions that make one fold enough; of fewer, more folds are held out in turn.
@@ -144,6 +148,8 @@ def fit(
 
         result = who_leaves.fitted(result, form, refit, rng, chosen=curve is not None)
         curve, asked = (curve, asked) if result.curve is None else (result.curve, None)
+        if getattr(method, "weighs_stays", False) and tested(result.bandit, sessions).leaving.fires:
+            _warn([_NOT_BY_REWARD])
     if _told(sessions) and not watch.stopped:
         result = _with_type_prior(result, method, rng)
     if selected and not watch.stopped:

@@ -46,12 +46,25 @@ _NO_END = (
 def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str:
     """The form that is to be fitted, as far as the log and the method allow one; a form that they do not raises."""
     check("leaving", leaving, OneOf(FORMS))
-    if getattr(method, "by_moments", False):
-        require_nobody_left(f"the method {type(method).__name__}", sessions)
+    if _ends_by_itself(sessions) and getattr(method, "by_moments", False):
+        leaving = _by_moments(leaving, sessions, method)
     why_not = _why_not(sessions, log, method)
     if leaving in (SHOWN, TYPE) and why_not is not None:
         raise InvalidArgument(f"leaving must be 'auto' or 'none' where {why_not}, got {leaving!r}")
     return NONE if why_not is not None or not _ends_by_itself(sessions) else leaving
+
+
+def _by_moments(leaving: str, sessions: Sessions | Packed, method: Any) -> str:
+    """The form for a method of moments, which cannot tell how types leave: steps are weighed by what was seen."""
+    name = type(method).__name__
+    if not getattr(method, "weighs_stays", False):
+        require_nobody_left(f"the method {name}", sessions)
+    if leaving == TYPE:
+        raise InvalidArgument(
+            f"leaving must be 'auto', 'shown' or 'none' for the method {name}, which weighs steps by what was seen "
+            f"before them: types that leave differently need EM(); got 'type'"
+        )
+    return SHOWN if leaving == AUTO else leaving
 
 
 def ignored(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str | None:

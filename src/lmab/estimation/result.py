@@ -107,6 +107,11 @@ class Estimator(ABC):
         return False
 
     @property
+    def weighs_stays(self) -> bool:
+        """Whether these moments make up for those who left, as far as that depends on arm and reward."""
+        return False
+
+    @property
     def checked(self) -> bool:
         """Whether `lmab.fit` asks held-out sessions about what it finds."""
         return False

@@ -14,10 +14,11 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, Status
 from ..model.rewards import index_among
-from ..moments.second import Moments, second_moments
+from ..moments.second import Moments, Stays, second_moments
 from .passes import SERIAL, Passes, session_edges, spans
 from .result import Estimate, Estimator, Progress, Request, Starts, finish
 
+_SESSIONS = 1 << 16  # Looked at together.
 _STEPS = 1 << 16  # Steps whose features are held at once.
 _STILL = 1e-9  # Change of a unit vector below which the power iteration has converged.
 _CLOSE = 1e-3  # Change of a unit vector below which what is left to go does not matter.
@@ -61,6 +62,10 @@ class TensorDecomposition(Estimator):
 
     @property
     def by_moments(self) -> bool:
+        return True
+
+    @property
+    def weighs_stays(self) -> bool:
         return True
 
     def solve(self, request: Request) -> Estimate:
@@ -124,13 +129,24 @@ def third_moments(
     """Mean over ordered triples of different steps of a session of the outer product of their features.
 
     A step that played arm a has `features[a, z]` (or reward times `features[a]`) divided by how often arm a was played,
-    so that its expectation in type m is features' mu_m whatever arms the log prefers.
+    so that its expectation in type m is features' mu_m whatever arms the log prefers. Where people left, triples have
+    the weight of their last step.
     """
-    frequency = np.maximum(sessions.plays, 1) / sessions.n_steps
+    stays = Stays.of(sessions)
+    plays = sessions.plays if stays is None else _reached(sessions, stays)
+    frequency = np.maximum(plays, 1) / plays.sum()
     edges = session_edges(sessions, 8 * features.shape[1] ** 3)
-    arguments = (sessions, features, values, frequency, edges)
+    arguments = (sessions, features, values, frequency, stays, edges)
     total, n_triples = passes.ordered(_thirds, len(edges) - 1, *arguments, work=sessions.n_steps)
     return total.sum(axis=0) / n_triples.sum()
+
+
+def _reached(sessions: Sessions | Packed, stays: Stays) -> Float[Array, "A"]:
+    """How often each arm would have been played, had nobody left."""
+    plays = np.zeros(sessions.n_arms)
+    for chunk in sessions.chunks(_SESSIONS):
+        plays += np.bincount(chunk.arms, stays.weights(chunk), minlength=sessions.n_arms)
+    return plays
 
 
 def _thirds(
@@ -138,15 +154,17 @@ def _thirds(
     features: Float[Array, "D k"],
     values: Float[Array, "Z"] | None,
     frequency: Float[Array, "A"],
+    stays: Stays | None,
     edges: Integer[Array, "B1"],
     first: int,
     last: int,
-) -> tuple[Float[Array, "n k k k"], Integer[Array, "n"]]:
+) -> tuple[Float[Array, "n k k k"], Float[Array, "n"]]:
     """Sums over the triples of the parts, and how many triples there are."""
     k = features.shape[1]
-    total, n_triples = np.zeros((last - first, k, k, k)), np.zeros(last - first, np.int64)
+    total, n_triples = np.zeros((last - first, k, k, k)), np.zeros(last - first)
     for number, (start, end) in enumerate(pairwise(edges[first : last + 1].tolist())):
         part = sessions[start:end]
+        reached = None if stays is None else stays.weights(part)
         for low, high in spans(part.offsets, _STEPS):
             offsets = part.offsets[low : high + 1]
             steps = slice(int(offsets[0]), int(offsets[-1]))
@@ -156,9 +174,31 @@ def _thirds(
             else:
                 rows = features[arms * np.int64(len(values)) + index_among(values, rewards)] / frequency[arms][:, None]
             lengths = np.diff(offsets)
-            total[number] += _triples(rows, offsets[:-1] - offsets[0], lengths)
-            n_triples[number] += int((lengths * (lengths - 1) * np.maximum(lengths - 2, 0)).sum())
+            if reached is None:
+                total[number] += _triples(rows, offsets[:-1] - offsets[0], lengths)
+                n_triples[number] += float((lengths * (lengths - 1) * np.maximum(lengths - 2, 0)).sum())
+            else:
+                total[number] += _weighed_triples(rows, reached[steps], offsets[:-1] - offsets[0], lengths)
+                n_triples[number] += 3 * float((reached * part.steps * (part.steps - 1))[steps].sum())
     return total, n_triples
+
+
+def _weighed_triples(
+    rows: Float[Array, "n k"], reached: Float[Array, "n"], first: Integer[Array, "e"], lengths: Integer[Array, "e"]
+) -> Float[Array, "k k k"]:
+    """As `_triples`, each with the weight of its last step: that step, times the pairs of different steps before it."""
+    k = rows.shape[1]
+    squares = (rows[:, :, None] * rows[:, None, :]).reshape(-1, k * k)
+    sums, twice = (_before(each, first, lengths) for each in (rows, squares))
+    pairs = (sums[:, :, None] * sums[:, None, :]).reshape(-1, k * k) - twice
+    total = ((rows * reached[:, None]).T @ pairs).reshape(k, k, k)
+    return total + total.transpose(1, 0, 2) + total.transpose(1, 2, 0)
+
+
+def _before(rows: Float[Array, "n k"], first: Integer[Array, "e"], lengths: Integer[Array, "e"]) -> Float[Array, "n k"]:
+    """Sums over the steps of the session before each step."""
+    total = np.cumsum(rows, axis=0) - rows
+    return total - np.repeat(total[first], lengths, axis=0)
 
 
 def _triples(

@@ -80,7 +80,8 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     traits = estimate.factors is not None
     rarest = 1.0 if traits else float(bandit.weights.min())
     rare = np.flatnonzero(sessions.plays * rarest < _PLAYS)
-    rank, core = _core(sessions, bandit.rewards.family, rng)
+    by_type = bandit.leaves_by_type  # then no weights make up for those who left
+    rank, core = (None, ()) if by_type else _core(sessions, bandit.rewards.family, rng)
     return Identifiability(
         n_types=bandit.n_types,
         horizon=sessions.horizon,

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._shapes import Array, Integer
 from ..checks import COUNT, FRACTION, Constraint, OneOf, Or, check_fields, optional
-from ..data.sessions import Sessions
+from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument, LmabWarning
 from ..estimation.em import EM
 from ..estimation.fit import fit
@@ -70,6 +70,7 @@ def core_set(
     sessions: Sessions, rewards: str | None, pairs: str, rank: int | str, course: Course, events: str = "pairs"
 ) -> Design:
     """The subspace of the second moments, and its core set; of normal rewards there are no events but arms."""
+    require_nobody_left("a core set that is learned while people are served", sessions)
     size = sessions.n_arms * (1 if rewards == "gaussian" else len(np.unique(sessions.rewards)))
     k = None if isinstance(rank, str) else min(rank, size)
     space = subspace(sessions, rank=k, pairs=pairs, rewards=rewards)

@@ -14,7 +14,7 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..data.packed import Packed
-from ..data.sessions import Sessions
+from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument
 from ..model.rewards import index_among
 from .core_set import Design
@@ -50,6 +50,7 @@ def core_moments(sessions: Sessions | Packed, design: Design, order: int) -> tup
     session is the number of entries, for a session of any length.
     """
     check_count("order", order)
+    require_nobody_left("moments over a core set", sessions)
     pairs = design.pairs
     size = sum(math.comb(len(pairs) + degree - 1, degree) for degree in range(1, order + 1))
     if size > _MAX_ENTRIES:

@@ -10,11 +10,12 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import OneOf, check, check_count, optional
+from ..data.features import LEFT, WENT_ON
 from ..data.packed import Packed
 from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument
 from ..model.bandit import FAMILIES
-from ..model.rewards import distinct_values, index_among
+from ..model.rewards import MAX_VALUES, distinct_values, index_among
 
 _PAIRS = ("all", "first-two")
 _MAX_FEATURES = 5000  # a D x D matrix is held in memory
@@ -70,7 +71,8 @@ def subspace(
 
     Correlations between two steps of the same session come from the type alone, as long as the arms do not depend
     on the session's own rewards. In logs of adaptive policies the correlations are biased: they are good enough to
-    start EM, but not for moment matching.
+    start EM, but not for moment matching. Where people left, pairs of steps count for those who went before their
+    second step, too; this is exact where leaving depends on arm and reward, and wrong where types leave differently.
 
     Args:
         sessions: a log in which sessions have at least two steps.
@@ -89,7 +91,6 @@ def subspace(
         >>> lmab.moments.subspace(log)
         Subspace(rank 4 of 40 rows, 20 arms)
     """
-    require_nobody_left("moments", sessions)
     moments = second_moments(sessions, pairs=pairs, rewards=rewards)
     size = len(moments.second)
     if rank is not None and check_count("rank", rank) > size:
@@ -120,7 +121,7 @@ def second_moments(
     Entries are divided by the plays of the pair and not by N (the paper's estimator, which is M2 / A^2 under uniform
     play), so that they do not depend on the logging policy. Pairs of arms that were never played together get the
     product of their marginals. `values` are the (rising) reward values, where the log may not show all of them. `half`
-    0 or 1 looks at every second session only.
+    0 or 1 looks at every second session only. Where people left, steps have the weights of `Stays`.
     """
     check("pairs", pairs, OneOf(_PAIRS))
     check("rewards", rewards, optional(OneOf(tuple(FAMILIES))))
@@ -134,15 +135,17 @@ def second_moments(
     size = sessions.n_arms * per_arm
     sums, plays = np.zeros((size, size)), np.zeros((sessions.n_arms, sessions.n_arms))
     paid, played = np.zeros(size), np.zeros(sessions.n_arms)
+    stays = Stays.of(sessions, half)
     for chunk in _chunks(sessions, pairs, half):
         arms, steps = np.asarray(chunk.arms, np.int64), np.ones(chunk.n_steps)
         features, weights = arms, chunk.rewards
         if values is not None:
             features, weights = arms * per_arm + index_among(values, chunk.rewards), steps
-        sums += _pair_sums(chunk, features, weights, size)
-        plays += _pair_sums(chunk, arms, steps, sessions.n_arms)
-        paid += np.bincount(features, weights, minlength=size)
-        played += np.bincount(arms, minlength=sessions.n_arms)
+        reached = None if stays is None else stays.weights(chunk)
+        sums += _pair_sums(chunk, features, weights, size, reached)
+        plays += _pair_sums(chunk, arms, steps, sessions.n_arms, reached)
+        paid += np.bincount(features, weights if reached is None else weights * reached, minlength=size)
+        played += np.bincount(arms, reached, minlength=sessions.n_arms)
     marginal = (paid / np.maximum(np.repeat(played, per_arm), 1)).reshape(-1, per_arm)
     second = sums.reshape(sessions.n_arms, per_arm, sessions.n_arms, per_arm)  # in place: D x D is large
     second /= np.maximum(plays, 1)[:, None, :, None]
@@ -167,12 +170,67 @@ def _chunks(sessions: Sessions | Packed, pairs: str, half: int | None) -> Iterat
         yield _first_steps(own, 2) if pairs == "first-two" else own
 
 
+@dataclass(frozen=True, eq=False)
+class Stays:
+    """How often people went on after each arm and reward: what makes up for those who left.
+
+    A step that was reached counts as one over the probability to have gone on after every step before it. So a pair of
+    steps, or any number of them, counts with the weight of its last step, and in expectation as often as if nobody had
+    left, where leaving depends on arm and reward (and neither on the type nor on the step).
+    """
+
+    values: Float[Array, "Z"]
+    logs: Float[Array, "A Z"]  # of one over the probability to go on; infinite where nobody did
+
+    @classmethod
+    def of(cls, sessions: Sessions | Packed, half: int | None = None) -> Stays | None:
+        """Counted in the log, or in half of it; None where it knows of nobody who left."""
+        if sessions.endings is None or not (sessions.endings == LEFT).any():
+            return None
+        values = np.unique(sessions.some_rewards)
+        if len(values) > MAX_VALUES:
+            require_nobody_left(f"moments of more than {MAX_VALUES} distinct rewards", sessions)
+        cells = np.zeros((2, sessions.n_arms * len(values)))
+        for chunk in _chunks(sessions, "all", half):
+            code = np.asarray(chunk.arms, np.int64) * len(values) + index_among(values, chunk.rewards)
+            last = chunk.offsets[1:] - 1
+            went_on = np.ones(chunk.n_steps)
+            went_on[last] = chunk.endings == WENT_ON
+            cells[0] += np.bincount(code, went_on, minlength=cells.shape[1])
+            cells[1] += np.bincount(code[last], chunk.endings == LEFT, minlength=cells.shape[1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(cells.sum(axis=0)) - np.log(cells[0])
+        return cls(values, np.nan_to_num(logs, nan=0.0, posinf=np.inf).reshape(sessions.n_arms, -1))
+
+    def weights(self, sessions: Sessions) -> Float[Array, "S"]:
+        """What each step of these sessions counts as."""
+        logs = self.logs[sessions.arms, index_among(self.values, sessions.rewards)]
+        logs[sessions.offsets[1:] - 1] = 0.0  # what came after the last step changes no weight
+        before = np.cumsum(logs) - logs
+        return np.exp(before - np.repeat(before[sessions.offsets[:-1]], sessions.lengths))
+
+
 def _pair_sums(
-    sessions: Sessions, features: Integer[Array, "S"], weights: Float[Array, "S"], size: int
+    sessions: Sessions,
+    features: Integer[Array, "S"],
+    weights: Float[Array, "S"],
+    size: int,
+    reached: Float[Array, "S"] | None,
 ) -> Float[Array, "D D"]:
-    """Sum over ordered pairs of different steps of a session of the products of their weights, by feature."""
+    """Sum over ordered pairs of different steps of a session of the products of their weights, by feature.
+
+    Where people left, a pair counts as `reached` says of its later step.
+    """
     from scipy.sparse import csr_array
 
+    if reached is not None:
+        total = csr_array((size, size))
+        for apart in range(1, sessions.horizon):
+            later = np.flatnonzero(sessions.steps >= apart)
+            earlier = later - apart
+            amount = weights[later] * weights[earlier] * reached[later]
+            total = total + csr_array((amount, (features[earlier], features[later])), shape=(size, size))
+        return (total + total.T).toarray()
     rows = csr_array((weights, features, sessions.offsets), shape=(len(sessions), size))
     total = (rows.T @ rows).toarray()
     own = np.bincount(features, weights**2, minlength=size)  # a step with itself is no pair
