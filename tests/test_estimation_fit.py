@@ -426,7 +426,7 @@ def test_any_other_word_is_an_error(rng):
 )
 def test_the_search_goes_two_numbers_beyond_the_best(means, tried, monkeypatch, rng):
     """Held-out scores are given here: what is tested is how many numbers of types are tried."""
-    scores = iter([np.full(20, mean) for mean in means])
+    scores = iter([(np.full(20, mean), np.full(20, mean)) for mean in means])
     monkeypatch.setattr(fit_module, "_score", lambda *arguments: next(scores))
     monkeypatch.setattr(fit_module, "MAX_TYPES", len(means))
     log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=40, horizon=3, rng=rng)
@@ -452,7 +452,7 @@ def test_large_logs_hold_out_fewer_folds(n_sessions, n_folds, monkeypatch, rng):
 
     def score(*arguments):
         seen.append(arguments[2])
-        return np.zeros(3)
+        return np.zeros(3), np.zeros(3)
 
     monkeypatch.setattr(fit_module, "_score", score)
     monkeypatch.setattr(fit_module, "MAX_TYPES", 1)

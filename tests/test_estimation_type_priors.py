@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import sys
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -24,10 +25,12 @@ from lmab.estimation import type_priors
 from lmab.estimation.climb import climb
 from lmab.estimation.cross_validation import check
 from lmab.estimation.families import observe
+from lmab.estimation.fit import choose
 from lmab.estimation.passes import SERIAL
 from lmab.model import belief
 from lmab.model.type_prior import terms_of
 
+fit_module = sys.modules[choose.__module__]  # the package shows the function of this name
 fit = partial(lmab.fit, check=False)  # what held-out sessions say of the types is tested elsewhere
 COUNTRY = {"de": [0.85, 0.15], "fr": [0.2, 0.8], "it": [0.5, 0.5]}
 
@@ -395,3 +398,54 @@ def test_a_check_counts_what_is_known_before_a_session():
     assert other.over_one_type.mean == pytest.approx(one.over_one_type.mean + 0.5)
     assert other.over_one_type.stderr == pytest.approx(np.hypot(one.over_one_type.stderr, 0.3))
     assert other.over_independent_arms.mean == pytest.approx(one.over_independent_arms.mean + 0.5)
+
+
+def short_log(strength, n=4000):
+    """Four types in sessions of two steps, which rewards alone do not tell apart, and a segment of 12 values."""
+    rng = np.random.default_rng([9, 1])
+    truth = lmab.LatentBandit.bernoulli(np.full(4, 0.25), rng.uniform(0.1, 0.9, (4, 8)))
+    weights = {f"v{i}": row for i, row in enumerate(rng.dirichlet(np.full(4, strength), 12))}
+    prior = TypePrior.by_value("segment", weights)
+    return simulate(truth, Uniform(8), n_sessions=n, horizon=2, type_prior=prior, rng=rng)
+
+
+@pytest.mark.slow
+def test_features_tell_how_many_types_there_are():
+    log = short_log(0.4)
+    found = fit(log, n_types="auto", rng=0)
+    blind = Sessions.from_arrays(log.arms.reshape(-1, 2), log.rewards.reshape(-1, 2), n_arms=8)
+    alone = fit(blind, n_types="auto", rng=0)
+    assert found.curve.known
+    assert found.n_types in (4, 5)  # one too many is harmless
+    assert alone.n_types < 4
+    assert not alone.curve.known
+    assert "held-out sessions, whose features are known," in found.message
+    assert found.curve.log_likelihood[3] > alone.curve.log_likelihood.max()
+
+
+@pytest.mark.parametrize(("strength", "known"), [(0.2, True), (1e6, False)])
+def test_the_number_of_types_is_chosen_with_features_that_tell(strength, known, monkeypatch):
+    monkeypatch.setattr(fit_module, "MAX_TYPES", 3)
+    monkeypatch.setattr(fit_module, "_METHOD", EM(restarts=1, prior=1.0))
+    log = observe(short_log(strength, n=1000))
+    curve, alone = (choose(log, told=told, rng=np.random.default_rng(0)) for told in (True, False))
+    assert curve.known is known
+    assert ("held-out sessions, whose features are known," in str(curve)) is known
+    assert not alone.known
+    if known:
+        assert curve.log_likelihood.max() > alone.log_likelihood.max()
+    assert curve.log_likelihood[0] == alone.log_likelihood[0]  # one type has no prior
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_features_tell_of_sessions_held_out(together):
+    log = short_log(0.4)
+    encoded = observe(log)
+    seen, held = encoded.subset(np.arange(1000, 4000)), encoded.subset(np.arange(1000))
+    plain = EM(restarts=2, prior=1.0).fit(seen, n_types=4, rng=np.random.default_rng(0))
+    prior = plain.arm_prior if together else None
+    gains = type_priors.told(seen, held, plain.bandit, prior, rng=np.random.default_rng(0), passes=SERIAL)
+    assert gains.shape == (1000,)
+    assert gains.mean() > 2 * gains.std() / np.sqrt(1000)
+    one = EM(restarts=1, prior=1.0).fit(seen, n_types=1, rng=np.random.default_rng(0)).bandit
+    assert not type_priors.told(seen, held, one, prior, rng=np.random.default_rng(0), passes=SERIAL).any()

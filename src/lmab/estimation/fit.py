@@ -29,7 +29,7 @@ from .em import EM
 from .families import observe
 from .leave_rates import LeavingLog
 from .log import Log, Prior
-from .passes import Threads, opened, require_backend
+from .passes import SERIAL, Threads, opened, require_backend
 from .prior import Schedule, many_arms, run, unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
 from .shown import explained
@@ -50,6 +50,7 @@ _WORTH = 0.01  # Part of the gain of all types so far that one more must add: a 
 _EMPTY = 1e-3  # The weight below which a type was left empty.
 _WEAK = 1.0  # Pseudo-plays per type and arm, where types are looked for that features tell.
 _CLEAR = 2.0  # Standard errors that leave no doubt.
+_TRIED = 2  # Numbers of types tried with features, before they must predict clearly better.
 _MORE, _ONE_MORE = 3, 1  # Types that may be added to what is enough: in doubt, and where its gain was clear.
 _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 _BRIEFLY = EM(restarts=3, tolerance=1e-4, prior="learned", sweeps=12)  # of many arms, as in their check
@@ -456,19 +457,39 @@ def choose(
     largest of the next three numbers that is not clearly behind the best: superfluous types are harmless to such fits,
     and one type too few loses what planning needs. No number beyond the best is chosen, because the log supports none;
     but a learner, whose next sessions tell types apart that this log does not, asks for `spare` types: it loses more by
-    one too few. Where features or persons may have `told` more than rewards, one type is as doubtful as any number.
+    one too few. Where features or persons may have `told` more than rewards, one type is as doubtful as any number;
+    where features predict held-out sessions clearly better, the curve is the one with features.
     """
     sessions = sample_rows(len(log.sessions), _SESSIONS, rng)
     folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
     scores: list[Float[Array, "n"]] = []
+    known: list[Float[Array, "n"]] = []  # the same, where features are known
+    asks = told and log.sessions.features is not None
     most = min(MAX_TYPES, len(sessions) // 2)
     while len(scores) < most and not (scores and progress is not None and progress.stopped):
         n_types = len(scores) + 1
-        scores.append(_score(log, sessions, folds, n_types, rng, _prefixed(progress, n_types)))
-        useless = _useless([float(score.mean()) for score in scores])
-        if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_types > _reach(scores, forgiving)[0]):
+        own, informed_ = _score(log, sessions, folds, n_types, rng, _prefixed(progress, n_types), asks)
+        scores.append(own)
+        known.append(informed_)
+        asks = asks and (n_types <= _TRIED or _tells(scores, known))
+        if all(_enough(one, forgiving) for one in ([scores, known] if asks else [scores])):
             break
+    if asks and _tells(scores, known):
+        return replace(_curve(known, forgiving, spare, told), known=True)
     return _curve(scores, forgiving, spare, told)
+
+
+def _tells(scores: list[Float[Array, "h"]], known: list[Float[Array, "h"]]) -> bool:
+    """Whether held-out sessions are clearly predicted better by some number of types where features are known."""
+    best = int(np.argmax([score.mean() for score in known]))
+    gain, error = _mean_and_error(known[best] - scores[best])
+    return gain > _CLEAR * error
+
+
+def _enough(scores: list[Float[Array, "h"]], forgiving: bool) -> bool:
+    """Whether more types need not be tried."""
+    useless = _useless([float(score.mean()) for score in scores])
+    return useless >= 2 * _PATIENCE or (useless >= _PATIENCE and len(scores) > _reach(scores, forgiving)[0])
 
 
 def _useless(means: list[float]) -> int:
@@ -487,14 +508,19 @@ def _score(
     n_types: int,
     rng: np.random.Generator,
     progress: Observer | None,
-) -> Float[Array, "h"]:
-    """Held-out log-likelihood of every session of every fold, in the order of the folds."""
-    found, method = [], _BRIEFLY if many_arms(log) else _METHOD
+    told: bool = False,
+) -> tuple[Float[Array, "h"], Float[Array, "h"]]:
+    """Held-out log-likelihood of every session of every fold, in the order of the folds; and with its features."""
+    found, known, method = [], [], _BRIEFLY if many_arms(log) else _METHOD
     for fold in folds:
-        train = log.subset(np.setdiff1d(sessions, fold))
+        train, held = log.subset(np.setdiff1d(sessions, fold)), log.subset(fold)
         fit = method.fit(train, n_types=n_types, rng=rng, progress=progress)
-        found.append(log.subset(fold).heldout(fit.bandit))
-    return np.concatenate(found)
+        found.append(held.heldout(fit.bandit))
+        known.append(found[-1])
+        if told:
+            arm_prior = fit.arm_prior if fit.bandit.rewards.values is not None else None
+            known[-1] = found[-1] + type_priors.told(train, held, fit.bandit, arm_prior, rng=rng, passes=SERIAL)
+    return np.concatenate(found), np.concatenate(known)
 
 
 def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True, spare: bool = False, told: bool = False) -> Curve:

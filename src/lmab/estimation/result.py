@@ -158,6 +158,7 @@ class Curve:
     stderr: Float[Array, "K"]  # Paired standard error of that gain; the first is 0.
     chosen: int
     settled: bool = False  # whether the check on held-out sessions decided otherwise than the curve alone
+    known: bool = False  # whether sessions held out were predicted with their features
 
     def __post_init__(self) -> None:
         check_same_length("the curve", self.n_types, self.log_likelihood, self.gain, self.stderr)
@@ -188,14 +189,15 @@ class Curve:
         if self.settled:
             said = f"does not confirm {self.best_of_several}" if self.chosen == 1 else "confirms them"
             return f"{count(self.chosen, 'type')}, because the check on held-out sessions {said}"
+        held = "held-out sessions" + (", whose features are known," if self.known else "")
         if self.chosen == self.best:
-            return f"{count(self.chosen, 'type')}, because held-out sessions are predicted best so"
+            return f"{count(self.chosen, 'type')}, because {held} are predicted best so"
         if self.chosen > self.best:
             return (
                 f"{count(self.chosen, 'type')}, some of them to spare: {self.best} predict held-out sessions best, but "
                 f"one type too few costs a learner more than one too many"
             )
-        return f"{count(self.chosen, 'type')}, because {self.best} predict held-out sessions hardly better"
+        return f"{count(self.chosen, 'type')}, because {self.best} predict {held} hardly better"
 
 
 @dataclass(frozen=True, eq=False)

@@ -709,6 +709,39 @@ def learn(
     return replace(result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known)
 
 
+def told(
+    seen: Log, held: Log, bandit: LatentBandit, arm_prior: Prior | None, *, rng: np.random.Generator, passes: Passes
+) -> Float[Array, "n"]:
+    """How much likelier every session held out is where its features are known, learned from the sessions seen.
+
+    Args:
+        seen: the log that is learned from.
+        held: the sessions held out.
+        bandit: the fit to the sessions seen that knows nothing before a session.
+        arm_prior: as for `learn`.
+        rng: where starts come from.
+        passes: where passes over the log run.
+    """
+    logs = [one.sessions.load() for one in (seen, held)]
+    features = [log.features for log in logs]
+    terms = () if features[0] is None else terms_of(_looked_at(features[0], rng))[0]
+    if bandit.n_types == 1 or not terms:
+        return np.zeros(len(logs[1]))
+    tasks = [_task(log, one, bandit, arm_prior, passes) for log, one in zip(logs, (seen, held), strict=True)]
+    (task, order), (test, places) = ((task.strangers, order) for task, order in tasks)
+    base = _plain(task, bandit, seen)
+    assert features[0] is not None
+    assert features[1] is not None
+    design = Design.of(terms, features[0].take(order), len(task), ridge=_FIRST_RIDGE)
+    starts = [base, *_drawn(task, seen, base, rng)]
+    found, _ = search(task, design, starts, learned=True, tolerance=_ROUGH, rng=rng)
+    there = Design.of(terms, features[1].take(places), len(test), ridge=_FIRST_RIDGE)
+    alike = Design.of((), None, len(test), ridge=0.0)
+    gains = np.empty(len(test))
+    gains[places] = test.scores(found, there, _UNSEEN) - test.scores(base, alike, _UNSEEN)
+    return gains
+
+
 def _looked_at(features: Features, rng: np.random.Generator) -> Features:
     """Those of all sessions, or of many drawn ones, from which columns are described."""
     n = len(features.rows)
