@@ -194,6 +194,7 @@ ROWS: list[tuple[str, str, str | None, str | None]] = [
     ("reproduce sessions", "--jobs", str(os.cpu_count()), "99"),
     ("reproduce sessions", "--out", "results", "other"),
     ("reproduce sessions", "--plot-only", None, ""),
+    ("reproduce sessions", "--again", "0", "3"),
 ]
 #: Options that change what is said at the end; the tests of their commands read it.
 ELSEWHERE = {
