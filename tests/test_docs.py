@@ -148,6 +148,20 @@ def test_every_page_is_linked_from_the_first():
     assert sorted(linked | {"index.md"}) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("plan with --no-repeats", ["plan", "with", "no-repeats"]),
+        ("fit(log, n_types=3)", ["fit", "log", "n_types", "3"]),
+        ("`--types` - or 0.5 of lmab.fit", ["types", "or", "0.5", "of", "lmab", "fit"]),
+    ],
+)
+def test_the_search_of_the_site_takes_options_and_names_for_words(text, words):
+    found = re.search(r"search: \{separator: '(.*)'\}", (ROOT / "mkdocs.yml").read_text())
+    assert found is not None
+    assert [word for word in re.split(found[1], text) if word] == words
+
+
 @pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="zensical is not installed (extra docs)")
 def test_the_site_builds_without_a_warning(tmp_path):
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
