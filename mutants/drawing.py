@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -161,11 +161,15 @@ class _File:
         wrapper.visit(visitor)
         return cls(text, wrapper.module, visitor.found)
 
+    @cached_property
+    def _before(self) -> str:
+        return _code(self.text)
+
     def fault(self, file: str, line: int, change: Change) -> Fault | None:
         """The change as a fault; None where the program stays the same."""
         after = self.tree.deep_replace(change.node, change.new).code
         try:
-            if _code(after) == _code(self.text):
+            if _code(after) == self._before:
                 return None
         except SyntaxError:
             return None
