@@ -92,6 +92,9 @@ def planned_for(**options: Any) -> Any:
             seen.append(problem.priors.shape)
             return lmab.QMDP().solve(problem, clock)
 
+        def solve_without_repeats(self, problem: Any, clock: Any) -> Any:
+            raise NotImplementedError
+
     lmab.plan(BANDIT, horizon=2, type_prior=prior, features={"age": np.linspace(0, 10, 70)}, method=Asked(), **options)
     return seen
 

@@ -229,7 +229,8 @@ def _commit() -> str:
 @cache
 def machine() -> str:
     """The processor and the libraries on whose rounding the last bits of a row depend."""
-    import numba
+    from importlib.metadata import version
+
     import scipy
 
     try:
@@ -240,7 +241,7 @@ def machine() -> str:
         processor = platform.processor() or platform.machine()
     blas = [np.show_config(mode="dicts"), scipy.show_config(mode="dicts")]
     versions = [each["Build Dependencies"]["blas"].get("version", "") for each in blas]
-    return f"{processor}; BLAS {' and '.join(versions)}; SciPy {scipy.__version__}; Numba {numba.__version__}"
+    return f"{processor}; BLAS {' and '.join(versions)}; SciPy {scipy.__version__}; Numba {version('numba')}"
 
 
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
