@@ -449,3 +449,16 @@ def test_what_features_tell_of_sessions_held_out(together):
     assert gains.mean() > 2 * gains.std() / np.sqrt(1000)
     one = EM(restarts=1, prior=1.0).fit(seen, n_types=1, rng=np.random.default_rng(0)).bandit
     assert not type_priors.told(seen, held, one, prior, rng=np.random.default_rng(0), passes=SERIAL).any()
+
+
+def test_another_ridge_keeps_what_was_computed_of_the_rows(rng):
+    columns = {"age": rng.normal(size=200), "land": rng.choice(["de", "fr", "it"], 200)}
+    features = Features.of(columns, 200)
+    terms, _ = terms_of(features)
+    design = type_priors.Design.of(terms, features, 200, ridge=5.0)
+    curvature, bound, ridge = design.curvature, design.bound, 2 * design.ridge
+    other, fresh = design.with_ridge(ridge), replace(design, ridge=ridge)
+    assert other.curvature is curvature
+    np.testing.assert_array_equal(other.ridge, ridge)
+    np.testing.assert_array_equal(other.bound, fresh.bound)
+    assert not np.array_equal(other.bound, bound)

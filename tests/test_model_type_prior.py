@@ -11,6 +11,7 @@ import lmab
 from lmab import TypePrior
 from lmab.data.features import Features
 from lmab.errors import InvalidArgument
+from lmab.model import type_prior
 from lmab.model.type_prior import ASSUMED_KEEP, Category, Numeric
 
 COUNTRY = {"de": [0.8, 0.1, 0.1], "fr": [0.3, 0.3, 0.4]}
@@ -113,3 +114,36 @@ def test_saved_priors_are_the_same_to_the_bit(tmp_path):
 def test_types_are_renamed():
     prior = mixed_prior().relabel([1, 0])
     np.testing.assert_array_equal(prior.weights({"age": 60})[:, ::-1], mixed_prior().weights({"age": 60}))
+
+
+def test_numbers_lie_between_the_same_edges_as_a_search_finds(rng):
+    edges = (-1.0, 0.0, 0.5, 2.0)
+    numbers = np.append(rng.normal(0, 2, 500), [*edges, -np.inf, np.inf])
+    np.testing.assert_array_equal(type_prior._between(edges, numbers), np.searchsorted(edges, numbers, side="right"))
+
+
+@pytest.mark.parametrize("n_types", [1, 3, 7, 8, 20])
+def test_softmax_of_few_and_of_many_numbers(n_types, rng):
+    logits = rng.normal(0, 300, (50, n_types))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    np.testing.assert_array_equal(type_prior.softmax(logits), powers / powers.sum(axis=1, keepdims=True))
+
+
+def test_weights_of_many_rows_are_those_of_each(monkeypatch, rng):
+    monkeypatch.setattr(type_prior, "_CHUNK", 7)
+    features = Features.of({"age": rng.normal(size=40), "land": ["de", "fr"] * 20}, 40)
+    terms, _ = type_prior.terms_of(features)
+    prior = lmab.TypePrior(terms, rng.normal(size=(1 + sum(term.n_terms for term in terms), 3)))
+    one_by_one = [prior.weights({name: features[name][i] for name in features})[0] for i in range(40)]
+    np.testing.assert_allclose(prior.weights(features), one_by_one, rtol=1e-13)
+
+
+def test_quantiles_of_a_long_column_are_those_of_a_part_of_it(monkeypatch, rng):
+    """Sixteen equal shares of the sessions, up to what a tenth of them tells; means are those of all numbers."""
+    monkeypatch.setattr(type_prior, "_SORTED", 2_000)
+    numbers = rng.exponential(size=20_000)
+    (term,), _ = type_prior.terms_of(Features.of({"wait": numbers}, len(numbers)))
+    bins = np.searchsorted(term.edges, numbers, side="right")
+    np.testing.assert_allclose(np.bincount(bins) / len(numbers), 1 / 16, atol=0.02)
+    np.testing.assert_allclose(term.values, np.bincount(bins, numbers) / np.bincount(bins), rtol=1e-12)
+    assert term.mean == pytest.approx(numbers.mean())

@@ -31,6 +31,8 @@ from .passes import Passes
 
 _CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
 _MANY, _DENSE = 64, 0.2  # Rows of so many coefficients are sparse, where at most this part of them is not 0.
+_GLANCED = 2_000  # Rows from which a first look tells whether they are sparse, about.
+_OF_ROWS = ("sizes", "curvature", "_sparse", "_single")  # What a design computes of its rows, whatever the ridge is.
 _MERGED = 20_000  # Rows of features up to which those that became equal are merged.
 _SINGLE = 500_000  # Numbers of the rows beyond which they are multiplied in single precision.
 _FEW = 0.5  # Sessions for each row of features below which rows of nobody are looked for.
@@ -119,9 +121,12 @@ class Design:
         """The rows less the most common value of each column, where most of what is left is 0."""
         from scipy.sparse import csr_array
 
+        some = self.x[:: max(1, len(self.x) // _GLANCED)]
+        if self.size < _MANY or (some != np.median(some, axis=0)).mean() > 2 * _DENSE:
+            return None
         common = np.median(self.x, axis=0)
         rest = self.x - common
-        return None if self.size < _MANY or (rest != 0).mean() > _DENSE else (csr_array(rest), common)
+        return None if (rest != 0).mean() > _DENSE else (csr_array(rest), common)
 
     @cached_property
     def _single(self) -> Float[Array, "G D"] | None:
@@ -176,7 +181,13 @@ class Design:
             effective = (n_types - 1) * float(len(own) - (ridge[block] * own).sum())
             length = float((coefficients[block] ** 2).sum())
             ridge[block] = np.clip(max(effective, 1e-3) / max(length, 1e-9), *_RIDGE)
-        return replace(self, ridge=ridge)
+        return self.with_ridge(ridge)
+
+    def with_ridge(self, ridge: Float[Array, "D"]) -> Design:
+        """The same rows under another ridge; what was computed of them stays."""
+        found = replace(self, ridge=ridge)
+        vars(found).update({name: vars(self)[name] for name in _OF_ROWS if name in vars(self)})
+        return found
 
     def prior(self, coefficients: Float[Array, "D M"], keep: float | None) -> TypePrior:
         centred = coefficients - coefficients.mean(axis=1, keepdims=True)
@@ -551,7 +562,7 @@ def search(
         models = climb(pilot.ascent(own), models, left=0.0, max_maps=_ROUND_MAPS, accelerate=True).models
         now = pilot.fitted(own, models[0])
         own = own.with_learned_ridge(now.coefficients, pilot.informed(now, own))
-    design = replace(design, ridge=own.ridge)
+    design = own if own.groups is design.groups else design.with_ridge(own.ridge)
     done = climb(task.ascent(design), models, left=_left(task, tolerance), max_maps=5000, accelerate=True)
     return task.fitted(design, done.models[0]), done
 
@@ -781,7 +792,7 @@ def _tried(
     def fit_all() -> tuple[Fitted, Climb]:
         if not tried or len(task) <= 2 * _PILOT:
             return refit(everybody, base, settings.tolerance)
-        whole = replace(design, ridge=tried[-1].design.ridge)  # starts competed, and the ridge was learned, on a part
+        whole = design.with_ridge(tried[-1].design.ridge)  # starts competed, and the ridge was learned, on a part
         return search(task, whole, tried[-1:], learned=False, tolerance=settings.tolerance, rng=rng)
 
     everybody = np.arange(len(task))
