@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_arms_that_the_log_plays_have_their_own_best_fixed_choice():
 
 
 def test_plans_say_at_most(estimate):
-    fixed = plan_module._fixed_choice(estimate.bandit, 3, True, estimate, "no types")
+    fixed = plan_module._fixed_choice(estimate.bandit, 3, True, estimate, SimpleNamespace(refusal="", verdict=""))
     assert "over at most 3 steps" in repr(fixed)  # its policy knows no bandit
     plan = lmab.plan(TRUTH, horizon=3)
     assert plan.people_leave
@@ -134,11 +135,19 @@ def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
         return " ".join(found.output.split())
 
     fit = ("fit", "log.csv", "--types", "2", "--restarts", "2", "--no-check", "-o", "m.lmab")
-    run(*fit, "--ended", "ended", "--leaving", "shown")
-    assert lmab.load("m.lmab").bandit.leaving is not None
+    said = run(*fit, "--ended", "ended", "--leaving", "type")
+    assert "Who leaves depends on the type, the arm and the reward." in said
+    said = run(*fit, "--ended", "ended", "--leaving", "shown")
+    shown = lmab.load("m.lmab").bandit
+    assert shown.leaving is not None
+    assert "Who leaves depends on the arm and the reward." in said
+    assert f"{1 - shown.stays[shown.by_size[0]].mean():.1%}" in said
     assert "a session of at most 4 steps is proved to earn" in run("plan", "m.lmab", "--horizon", "4", "-o", "p.lmab")
     assert "On the model a session of at most 4 steps earns" in run("evaluate", "p.lmab", "--model", "m.lmab")
-    run(*fit, "--limit", "5", "--leaving", "none")
+    said = run("report", "m.lmab", "p.lmab", "--logs", "log.csv", "--ended", "ended")
+    assert "On the model a session of at most 4 steps earns" in said
+    assert "logged session of at most 4 steps earned" in (tmp_path / "report.html").read_text()
+    assert "the arm and the reward." not in run(*fit, "--limit", "5", "--leaving", "none")
     assert lmab.load("m.lmab").bandit.leaving is None
     wrong = CliRunner().invoke(app, [*fit, "--leaving", "type"])
     assert wrong.exit_code != 0

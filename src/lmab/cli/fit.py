@@ -457,8 +457,12 @@ def _show(
         said = estimate.selection.sentence if verbose else estimate.selection.plain
         say(f"{said[0].upper()}{said[1:]}.")
     if estimate.factors is None:
-        head, rows = ["", "of the sessions", "average arm", "best arms (mean reward)"], _types(estimate.bandit)
-        show_table("Hidden types", head, rows)
+        people_leave, rows = estimate.bandit.leaving is not None, _types(estimate.bandit)
+        leave = ["leave after a step"] if people_leave else []
+        show_table("Hidden types", ["", "of the sessions", *leave, "average arm", "best arms (mean reward)"], rows)
+        if people_leave:
+            by_type = "the type, " if estimate.bandit.leaves_by_type else ""
+            say(f"Who leaves depends on {by_type}the arm and the reward.")
         if len(rows) < estimate.n_types:
             say(f"Left out: {count(estimate.n_types - len(rows), 'type')} that hardly any session has.")
     else:
@@ -526,5 +530,7 @@ def _types(bandit: LatentBandit) -> list[list[str]]:
         if rows and bandit.weights[m] < _NO_SHARE:
             break
         best = ", ".join(f"{bandit.label(a)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3])
-        rows.append([f"type {len(rows) + 1}", f"{bandit.weights[m]:.1%}", f"{bandit.means[m].mean():.3f}", best])
+        leave = [] if bandit.leaving is None else [f"{1 - bandit.stays[m].mean():.1%}"]
+        share, mean = f"{bandit.weights[m]:.1%}", f"{bandit.means[m].mean():.3f}"
+        rows.append([f"type {len(rows) + 1}", share, *leave, mean, best])
     return rows

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import reporting
+from .._html import steps_of
 from ..checks import check_writable
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
@@ -125,8 +126,9 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
     if contents.fixed:
         say(f"This policy is the best fixed choice, which earns {worth.fixed:.4g} on the model.")
     else:
+        steps = steps_of(contents.horizon, people_leave=contents.bandit.leaving is not None)
         say(
-            f"On the model a session of {contents.horizon} steps earns {worth.policy.mean:.4g} under this policy and "
+            f"On the model a session of {steps} earns {worth.policy.mean:.4g} under this policy and "
             f"{worth.fixed:.4g} with the best fixed choice; no policy earns more than {worth.upper:.4g}."
         )
     if contents.certificate is not None:

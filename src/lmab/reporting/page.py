@@ -460,7 +460,7 @@ def held_out(contents: Contents) -> Markup:
         element("h2", "On sessions the model has not seen"),
         element("p", seen.verdict(sure=contents.verdict.sure), class_="lead"),
         element("div", _calibration(seen), _memory(seen), class_="charts"),
-        _evidence(seen, contents.horizon),
+        _evidence(seen, _steps(contents)),
     )
 
 
@@ -490,16 +490,16 @@ def _memory(seen: HeldOut) -> Markup:
     return element("figure", chart, element("figcaption", note))
 
 
-def _evidence(seen: HeldOut, steps: int) -> Markup:
+def _evidence(seen: HeldOut, steps: str) -> Markup:
     if seen.evidence is None:
         text = (
-            f"A logged session of {steps} steps earned {seen.logged:.4g}. What this policy would have earned in them "
+            f"A logged session of {steps} earned {seen.logged:.4g}. What this policy would have earned in them "
             "cannot be said without logged propensities of sessions at least as long."
         )
         return element("p", text, class_="soft")
     value = seen.evidence.doubly_robust
     assert value is not None  # a model was given
-    logged = f"As logged, a session of {steps} steps earned {seen.logged:.4g}. "
+    logged = f"As logged, a session of {steps} earned {seen.logged:.4g}. "
     if value.interval is None:
         text = Markup(f"{logged}What this policy would have earned, these sessions cannot tell.")
     else:
