@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+import lmab
 from lmab.cli.app import app, main
 
 ROOT = Path(__file__).parent.parent
@@ -85,6 +86,14 @@ def test_the_demo_prints_the_commands_that_do_the_same(demonstration, tmp_path, 
     readme = (Path(__file__).parent.parent / "README.md").read_text()
     assert [line for line in said if line not in readme] == []
     assert (folder / "shop.csv").read_text().startswith("session,item,click\nv1,")
+
+
+def test_the_fit_command_finds_the_model_of_the_demo(demonstration, tmp_path):
+    """README shows the numbers of one and the commands of the other."""
+    folder, _ = demonstration
+    asked = ["fit", str(folder / "shop.csv"), "--arm", "item", "--reward", "click", "-o", str(tmp_path / "model.lmab")]
+    assert RUNNER.invoke(app, asked).exit_code == 0
+    assert lmab.load(tmp_path / "model.lmab").bandit == lmab.load(folder / "model.lmab").bandit
 
 
 def test_the_sample_is_the_same_on_every_machine_and_says_that_it_is_made_up(tmp_path):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from ..checks import check_writable
@@ -84,25 +83,26 @@ def _commands() -> list[str]:
 
 
 def run_story(folder: Path, seed: int) -> Story:
-    """The four steps, each with its file in the folder."""
-    rng = np.random.default_rng(seed)
-    log = shop_log(seed=seed)
-    write_shop(log, folder / "shop.csv")
+    """The four steps, each with its file in the folder, to the same numbers as the four commands."""
+    write_shop(shop_log(seed=seed), folder / "shop.csv")
+    log = Sessions.read(folder / "shop.csv", arm="item", reward="click")
     with working("finding the types"):
-        estimate = fit(log, rng=rng)
+        estimate = fit(log, rng=seed)
     estimate.save(folder / "model.lmab")
     with working("planning"):
         made = plan(estimate, horizon=STEPS)
     made.save(folder / "policy.lmab")
     with working("certifying and writing the report"):
-        certificate = certify(estimate, made, log, rng=rng)
+        certificate = certify(estimate, made, log, rng=seed)
         report(estimate, made, folder / "report.html", certificate=certificate, title="A shop with made-up visitors")
     return Story(log, estimate, made, certificate)
 
 
 def _truth(story: Story) -> tuple[list[EarningsRow], float]:
     """What a session earns in truth under several policies, and a bound that no policy exceeds."""
-    truth = shop()
+    truth, items = shop(), story.log.arm_labels or ()
+    names = list(truth.arm_labels or ())
+    truth = truth.relabel(arms=[names.index(item) for item in items])  # in the order of the file
     best = plan(truth, horizon=STEPS)
     learned = evaluate(story.plan.policy, truth, horizon=STEPS).mean
     rows = [
