@@ -521,3 +521,27 @@ def test_a_connection_waits_as_long_as_it_was_told_and_no_longer(monkeypatch, de
     link = postgres_module._Link("postgresql://nowhere", deadline)
     with pytest.raises(TimeoutError, match=f"the database did not answer within {told} s"):
         go(link.run(never, seconds))
+
+
+def test_a_long_read_for_the_page_holds_no_session_up(tmp_path):
+    """Rows of a log are read in a thread of their own: while it is busy, sessions are looked up all the same."""
+    import threading
+
+    async def scenario():
+        store = open_store(str(tmp_path / "events.db"))
+        await store.open()
+        busy, free = threading.Event(), threading.Event()
+        try:
+            store._far_reader.submit(lambda: (busy.set(), free.wait(20)))
+            busy.wait(20)
+            assert await asyncio.wait_for(store.session("nobody"), 10) == []
+            rows = asyncio.ensure_future(store.rows(0.0, 1.0))
+            done, _ = await asyncio.wait([rows], timeout=0.1)
+            assert not done
+            free.set()
+            assert await asyncio.wait_for(rows, 10) == []
+        finally:
+            free.set()
+            await store.close()
+
+    go(scenario())

@@ -174,7 +174,7 @@ class _Found:
 
 def _of_types(
     estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], groups: Groups, n_draws: int,
-    rng: np.random.Generator, backend: Any, *, drifts: bool = False,
+    rng: np.random.Generator, backend: Any, *, drifts: bool,
 ) -> _Found:  # fmt: skip
     try:
         if estimate.bandit.leaving is not None and estimate.bandit.rewards.values is None:
