@@ -596,3 +596,13 @@ def test_whatever_has_an_entry_per_type_follows_their_order(rng):
     assert fit_module.largest_first(sorted_one) is sorted_one
     common = replace(estimate, learned=replace(log_prior, leaving=leaving[:1], freedom=np.ones(4)))
     assert len(fit_module.largest_first(common).learned.leaving) == 1
+
+
+def test_the_study_of_auto_counts_numbers_empty_types_and_plans():
+    from benchmarks import study_auto
+
+    family = next(iter(study_auto.FAMILIES))
+    row = {"family": family, "chosen": 1, "empty": 0, "fixed": True, "share": 0.9}
+    rows = [row, row, {**row, "chosen": 3, "empty": 2, "fixed": False, "share": 0.96}]
+    assert study_auto.table(rows).splitlines()[2] == f"| {family} | 1 | 3 | 1 (2), 3 (1) | 1 | 1 | 0.920 |"
+    assert len(study_auto.table(rows).splitlines()) == 3

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import html
-import json
 import re
 import sys
 from dataclasses import dataclass
@@ -237,6 +236,3 @@ def test_one_type_that_was_asked_for_is_not_said_to_be_refuted(told):
     assert lmab.load(folder / "alone.lmab").message == "the best fixed choice, because one type was fitted"
     assert f"{NO_GAIN}: one type was fitted." in certificate
     assert "support no types" not in fit + plan + certificate
-    assert json.loads(RUNNER.invoke(app, ["plan", str(folder / "one.lmab"), "--horizon", "3", "--json"]).output)[
-        "fixed"
-    ]
