@@ -531,8 +531,13 @@ def test_a_long_read_for_the_page_holds_no_session_up(tmp_path):
         store = open_store(str(tmp_path / "events.db"))
         await store.open()
         busy, free = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            busy.set()
+            free.wait(20)
+
         try:
-            store._far_reader.submit(lambda: (busy.set(), free.wait(20)))
+            store._far_reader.submit(hold)
             busy.wait(20)
             assert await asyncio.wait_for(store.session("nobody"), 10) == []
             rows = asyncio.ensure_future(store.rows(0.0, 1.0))

@@ -50,19 +50,20 @@ def evidence(least: float) -> LogEvidence:
     return LogEvidence(None, None, None, np.array([99.0, least]), np.ones(2, int), np.ones(2, int), ())
 
 
-def asked_for(method: Any = None, *, horizon: int, n_types: int, repeats: bool) -> str:
+def asked_for(*, horizon: int, n_types: int, repeats: bool) -> str:
     """The planner that is taken where none is named."""
     seen: list[str] = []
     bandit = lmab.random_bandit(n_types, 12, rng=0)
+
+    def stop(method: Any) -> None:
+        seen.append(type(method).__name__)
+        raise InvalidArgument("stopped")
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "_check_method", lambda method: seen.append(type(method).__name__) or _stop())
+        patch.setattr(planning, "_check_method", stop)
         with pytest.raises(InvalidArgument, match="stopped"):
             lmab.plan(bandit, horizon=horizon, repeats=repeats)
     return seen[0]
-
-
-def _stop() -> None:
-    raise InvalidArgument("stopped")
 
 
 def column(values: Any) -> Any:
