@@ -203,13 +203,16 @@ def a_log(folder, **changes) -> str:
 BAD_LOGS = [
     (
         {"click": None},
-        "its columns are 'session', 't', 'item'; name the column of the reward",
+        "its columns are 'session', 't', 'item'; name the column of the reward with reward= or --reward",
     ),
     ({"click": None, "clicks": [0, 1, 1, 0]}, "'item', 'clicks'; the reward may be 'clicks'"),
-    ({"click": ["0", "1", "yes", "no"]}, "column 'click' must hold numbers, got string ('0' in row 0)"),
+    (
+        {"click": ["0", "1", "yes", "no"]},
+        "column 'click' must hold numbers, got string ('0' in row 0): write yes as 1 and no as 0, and",
+    ),
     (
         {"click": [0.0, 1.0, float("nan"), 1.0]},
-        "'click' has a missing value in row 2: leave such steps out (missing 'drop')",
+        "'click' has a missing value in row 2: leave such steps out (missing='drop', --missing drop)",
     ),
     ({"item": [0.5, 1.0, 2.0, 3.0]}, "column 'item' must hold integers or text, got double (0.5 in row 0)"),
     ({"session": [1, 2, 3, 4]}, "column 'session' gives every session one step"),
@@ -274,6 +277,19 @@ def test_files_of_the_wrong_kind(folder, tmp_path, capsys, monkeypatch):
     assert "cut.parquet: cannot be read as Parquet" in fails(capsys, monkeypatch, "fit", tmp_path / "cut.parquet")
     assert "no such file" in fails(capsys, monkeypatch, "fit", tmp_path / "none.parquet")
     assert "must end in .parquet" in fails(capsys, monkeypatch, "fit", folder / "model.lmab")
+
+
+def test_first_mistakes_are_answered_with_a_remedy(folder, tmp_path, capsys, monkeypatch):
+    (tmp_path / "empty.csv").write_text("")
+    shown = fails(capsys, monkeypatch, "fit", tmp_path / "empty.csv")
+    assert "empty.csv: empty: a log has the names of its columns and one row per step" in shown
+    assert "nowhere: no such file" in fails(capsys, monkeypatch, "fit", tmp_path / "nowhere")
+    log = folder / "train.parquet"
+    shown = fails(capsys, monkeypatch, "plan", log, "--horizon", 3)
+    assert "train.parquet: must hold a model, is a log: `lmab fit` makes a model from it" in shown
+    shown = fails(capsys, monkeypatch, "evaluate", log, "--model", folder / "model.lmab")
+    assert "must hold a policy, is a log: `lmab fit` makes a model from it, and `lmab plan` a policy" in shown
+    assert "none.csv: no such file" in fails(capsys, monkeypatch, "plan", tmp_path / "none.csv", "--horizon", 3)
 
 
 def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, monkeypatch):

@@ -63,7 +63,7 @@ MISSING = {
 def test_missing_rewards_stop_by_default_and_the_message_has_the_remedy(make):
     with pytest.raises(
         InvalidData,
-        match=r"missing value in row 1: leave such steps out \(missing 'drop'\) or",
+        match=r"missing value in row 1: leave such steps out \(missing='drop', --missing drop\) or",
     ):
         Sessions.from_frame(make(MISSING), **COLUMNS)
 

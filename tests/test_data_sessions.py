@@ -199,8 +199,11 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(InvalidFile, match=r"log\.parquet: cannot be read as Parquet"):
         Sessions.read(tmp_path / "log.parquet")
     (tmp_path / "log.csv").write_bytes(b"")
-    with pytest.raises(InvalidFile, match=r"log\.csv: cannot be read as CSV"):
+    with pytest.raises(InvalidFile, match=r"log\.csv: empty: a log has"):
         Sessions.read(tmp_path / "log.csv")
+    with pytest.raises(InvalidFile, match=r"log\.xlsx: no such file"):
+        Sessions.read(tmp_path / "log.xlsx")
+    (tmp_path / "log.xlsx").write_bytes(b"")
     with pytest.raises(InvalidFile, match="must end in"):
         Sessions.read(tmp_path / "log.xlsx")
     with pytest.raises(InvalidFile, match=r"none\.parquet"):

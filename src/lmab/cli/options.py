@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 from ..data.ingest import MISSING
+from ..data.log_files import is_log
 from ..data.packed import Packed, is_packed
 from ..data.packing import pack
 from ..data.sessions import Sessions
@@ -233,9 +234,16 @@ _NOUNS: dict[type, str] = {
 }
 
 
+def _load(path: Path, noun: str, remedy: str) -> Any:
+    """What a file holds; a log in its place is told."""
+    if is_log(path) and path.exists():
+        raise InvalidFile(f"{path}: must hold a {noun}, is a log: {remedy}")
+    return load(path)
+
+
 def load_fitted(path: Path) -> LatentBandit | Estimate:
     """A model: an estimate, or a bandit alone."""
-    value = load(path)
+    value = _load(path, "model", "`lmab fit` makes a model from it")
     if not isinstance(value, LatentBandit | Estimate):
         raise _wrong(path, value, "model", "`lmab fit` makes a model from a log")
     return value
@@ -248,7 +256,7 @@ def load_model(path: Path) -> LatentBandit:
 
 def load_planned(path: Path) -> Policy | Plan:
     """A policy: a plan, or a policy alone."""
-    value = load(path)
+    value = _load(path, "policy", "`lmab fit` makes a model from it, and `lmab plan` a policy from the model")
     if not isinstance(value, Policy | Plan):
         model = path if isinstance(value, LatentBandit | Estimate) else "MODEL"
         raise _wrong(path, value, "policy", f"`lmab plan {model}` makes a policy from a model")

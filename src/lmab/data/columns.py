@@ -38,8 +38,8 @@ def require_columns(found: list[str], columns: Columns) -> list[str]:
         role = missing[0]
         listed = ", ".join(map(repr, found))
         guess = suggestion(role, str(columns[role]), [name for name in found if name not in names])
-        what = "feature" if role.startswith(FEATURE) else role
-        remedy = f"the {what} may be {guess!r}" if guess else f"name the column of the {what}"
+        what, how = ("feature", "features") if role.startswith(FEATURE) else (role, role)
+        remedy = f"the {what} may be {guess!r}" if guess else f"name the column of the {what} with {how}= or --{how}"
         raise InvalidData(f"the log has no column {columns[role]!r}; its columns are {listed}; {remedy}")
     twice = [name for name in names if found.count(name) > 1]
     if twice:
@@ -124,7 +124,7 @@ class Column:
     def _missing(self, row: int) -> InvalidData:
         remedy = ""
         if self.role == "reward":
-            remedy = ": leave such steps out (missing 'drop') or count them as 0 (missing 'zero')"
+            remedy = ": leave such steps out (missing='drop', --missing drop) or count them as 0 (missing='zero')"
         return InvalidData(f"column {self.name!r} has a missing value in {self._where(row)}{remedy}")
 
     def _measured(self, values: Any, row: int) -> Float[Array, "n"]:
@@ -134,7 +134,8 @@ class Column:
         known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
         if not any(test(kind) for test in known):
             example = f" ({values[0].as_py()!r} in {self._where(row)})" if len(values) else ""
-            raise InvalidData(f"column {self.name!r} must hold numbers, got {kind}{example}")
+            remedy = ": write yes as 1 and no as 0, and decimals with a point" if _is_text(kind) else ""
+            raise InvalidData(f"column {self.name!r} must hold numbers, got {kind}{example}{remedy}")
         if pa.types.is_boolean(kind):
             values = values.cast(pa.uint8())
         numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

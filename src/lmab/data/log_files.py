@@ -165,6 +165,8 @@ def listed(paths: Paths) -> list[Path]:
             if not inside:
                 raise InvalidFile(f"{path}: this folder holds no log: the name of a log {_ENDINGS}")
             found += inside
+        elif _kind(path) is None and not path.exists():
+            raise InvalidFile(f"{path}: no such file")
         else:
             kind_of(path)
             found.append(path)
@@ -179,6 +181,11 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     if kind is None:
         raise InvalidFile(f"{os.fspath(path)}: the name of a log {_ENDINGS}")
     return kind
+
+
+def is_log(path: str | os.PathLike[str]) -> bool:
+    """Whether the name ends as that of a log does."""
+    return _kind(path) is not None
 
 
 def _kind(path: str | os.PathLike[str]) -> str | None:
@@ -253,6 +260,8 @@ def reading(path: Path) -> Iterator[None]:
     except (LmabError, LmabWarning):
         raise
     except Exception as error:  # any file may come in, and its parser may raise any error
+        if path.stat().st_size == 0:
+            raise InvalidFile(f"{path}: empty: a log has the names of its columns and one row per step") from None
         text = first_line(error)
         remedy = ""
         if kind_of(path) != "Parquet" and ("utf" in text.lower() or isinstance(error, UnicodeError)):
