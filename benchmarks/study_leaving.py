@@ -3,14 +3,15 @@
 Every row draws a truth that people leave and a log of uniform play, fits as if nobody left and with `leaving="auto"`,
 plans for at most 10 steps with each fit, and compares what the plans earn in truth until people leave, as shares of the
 best plan. Rows go to `docs/benchmarks/leaving.jsonl` as they are done. A last row fits 200,000 sessions of three types,
-of weights .5, .3 and .2, that leave at different rates.
+of weights .5, .3 and .2, that leave at different rates. A third table has the processor time of plans to a gap of 1%,
+with people who leave and without.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,16 @@ HORIZON, TYPES, ARMS = 10, 4, 10
 PLANNING_SECONDS = 10.0
 FORMS = ("none", "auto")
 _SEED = 71_000
+PLANNED = ((4, 50, 20), (8, 50, 10), (20, 200, 7))  # types, arms and steps of timed plans
+FORMS_LEFT = ("reward", "type", "type and arm")
+PATIENCE = 120.0  # Seconds, on a busy machine.
 WEIGHTS = (0.5, 0.3, 0.2)
 
 
-def own_arm(rng: np.random.Generator) -> lmab.LatentBandit:
+def own_arm(rng: np.random.Generator, n_arms: int = ARMS) -> lmab.LatentBandit:
     """Arm m suits type m, and drives the others away; other arms pay little, tell types apart and offend nobody."""
-    weights, means = rng.dirichlet(np.full(TYPES, 8.0)), rng.uniform(0.05, 0.55, (TYPES, ARMS))
-    leaving = np.full((TYPES, ARMS, 2), 0.05)
+    weights, means = rng.dirichlet(np.full(TYPES, 8.0)), rng.uniform(0.05, 0.55, (TYPES, n_arms))
+    leaving = np.full((TYPES, n_arms, 2), 0.05)
     for m in range(TYPES):
         means[:, m], leaving[:, m] = 0.7, 0.5
         means[m, m], leaving[m, m] = 0.9, 0.02
@@ -50,19 +54,20 @@ def clickbait(rng: np.random.Generator) -> lmab.LatentBandit:
 
 def hard(form: str) -> Callable[[np.random.Generator], lmab.LatentBandit]:
     """The hard instances, left by reward, by type, or by type and arm."""
+    return lambda rng: left(form, "hard", TYPES, ARMS, rng)
 
-    def draw(rng: np.random.Generator) -> lmab.LatentBandit:
-        base = lmab.random_bandit(TYPES, ARMS, kind="hard", rng=rng)
-        leaving = np.empty((TYPES, ARMS, 2))
-        if form == "reward":
-            leaving[:] = [0.25, 0.03]
-        elif form == "type":
-            leaving[:] = rng.permutation(np.geomspace(0.02, 0.4, TYPES))[:, None, None]
-        else:
-            leaving[:] = rng.beta(0.6, 4.0, (TYPES, ARMS))[..., None]
-        return lmab.LatentBandit.bernoulli(base.weights, base.means, leaving=leaving)
 
-    return draw
+def left(form: str, kind: str, n_types: int, n_arms: int, rng: np.random.Generator) -> lmab.LatentBandit:
+    """A random bandit of a kind, left by reward, by type, or by type and arm."""
+    base = lmab.random_bandit(n_types, n_arms, kind=kind, rng=rng)
+    leaving = np.empty((n_types, n_arms, 2))
+    if form == "reward":
+        leaving[:] = [0.25, 0.03]
+    elif form == "type":
+        leaving[:] = rng.permutation(np.geomspace(0.02, 0.4, n_types))[:, None, None]
+    else:
+        leaving[:] = rng.beta(0.6, 4.0, (n_types, n_arms))[..., None]
+    return lmab.LatentBandit.bernoulli(base.weights, base.means, leaving=leaving)
 
 
 KINDS: dict[str, Callable[[np.random.Generator], lmab.LatentBandit]] = {
@@ -117,6 +122,37 @@ def weights_found(n_sessions: int = 200_000) -> dict[str, list[float]]:
     return found
 
 
+def plans() -> str:
+    """Processor time to a gap of 1%, with people who leave and as if nobody left, as Markdown.
+
+    Own arm is drawn with seeds 0 to 4, of the others one for each form of leaving.
+    """
+    own = [("own arm", 20, [own_arm(np.random.default_rng(seed), n_arms=50) for seed in range(5)])]
+    for kind in ("hard", "ordinary"):
+        for n_types, n_arms, horizon in PLANNED:
+            drawn = [left(form, kind, n_types, n_arms, np.random.default_rng(5)) for form in FORMS_LEFT]
+            own.append((kind, horizon, drawn))
+    lines = [
+        "| bandits | types, arms, steps | plans | seconds | without leaving | largest gap |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, horizon, bandits in own:
+        leave = [_timed(one, horizon) for one in bandits]
+        stay = [_timed(replace(one, leaving=None), horizon) for one in bandits]
+        shape = f"{bandits[0].n_types}, {bandits[0].n_arms}, {horizon}"
+        spent, without = (np.mean([seconds for seconds, _ in some]) for some in (leave, stay))
+        gap = max(gap for _, gap in leave)
+        lines.append(f"| {kind} | {shape} | {len(leave)} | {spent:.2f} | {without:.2f} | {gap:.2%} |")
+    return "\n".join(lines)
+
+
+def _timed(bandit: lmab.LatentBandit, horizon: int) -> tuple[float, float]:
+    """Processor time of a plan, and its gap."""
+    begin = time.process_time()
+    plan = lmab.plan(bandit, horizon=horizon, time_limit=PATIENCE)
+    return time.process_time() - begin, plan.gap
+
+
 def table(rows: list[stored.StudyRow]) -> str:
     """The mean share of the best plan by kind and size of the log, as Markdown."""
     lines = [
@@ -148,11 +184,16 @@ def weights_table(found: dict[str, list[float]]) -> str:
 
 def main() -> None:
     rows, keep = stored.seeded(__doc__, "instances", 4, ROWS, CASES, lambda row: (row["kind"], row["sessions"]), run)
-    tables = {"shares": table(rows), "weights": weights_table(weights_found())}
+    lmab.plan(own_arm(np.random.default_rng(0)), horizon=3)  # compiles
+    tables = {"shares": table(rows), "weights": weights_table(weights_found()), "plans": plans()}
     print("\n\n".join(tables.values()))
     if keep:
         numbers = stored.of_table(tables["shares"], LABELS) | {
             f"weights/{name}": value for name, value in stored.of_table(tables["weights"], ["fit"]).items()
+        }
+        numbers |= {
+            f"plans/{name}": value
+            for name, value in stored.of_table(tables["plans"], ["bandits", "types, arms, steps"]).items()
         }
         stored.store("study_leaving", stored.measured("python -m benchmarks.study_leaving", numbers, tables))
 

@@ -22,6 +22,7 @@ from .._shapes import Array, Float, Integer
 
 _SLACK = 1e-13  # added to the bound, relative to its size: more than what rounding may take from it
 _STEPS = 3  # on the mixtures of several priors, between two on their laws
+_ROUNDS, _PER_STEP, _MOST_ROUNDS = 30, 6, 120  # of the search for a price; where people leave, by the steps
 _COARSEST, _FINEST = 12, 512  # parts of 1 of which the beliefs of a grid are multiples
 _CHILDREN = 1 << 15  # beliefs that are placed in a grid at once
 _GRID_SLACK = 1e-13  # added to the bound of a grid for each step of each step to go, relative to the largest mean
@@ -69,8 +70,8 @@ def information_price(
 ) -> InformationPrice:
     """The tightest bound found in `rounds` rounds, or until `stop`; stopped at once, it is still a bound.
 
-    With `people_leave` the table holds what sessions show that go on. None: 30 rounds, or 120 where people leave,
-    because it then takes longer to find out in which steps information is used.
+    With `people_leave` the table holds what sessions show that go on. None: 30 rounds, and more for long sessions that
+    people leave, because it then takes longer to find out in which steps information is used.
 
     Examples:
         >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
@@ -81,7 +82,8 @@ def information_price(
     """
     prior = prior / prior.sum()
     channels, stays = letters(table, len(means), people_leave)
-    rounds = (120 if people_leave else 30) if rounds is None else rounds
+    if rounds is None:
+        rounds = min(max(_ROUNDS, _PER_STEP * horizon), _MOST_ROUNDS) if people_leave else _ROUNDS
     with np.errstate(all="ignore"):  # single precision may overflow there; `certify` makes a bound of any guess
         guess = optimise(means, channels, prior, horizon, rounds, stop, stays=stays)
     return certify(means, channels, prior, guess, stays)
