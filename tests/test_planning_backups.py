@@ -152,3 +152,27 @@ def test_the_largest_of_a_short_axis_is_that_of_numpy(n_ends):
     before = array.copy()
     np.testing.assert_array_equal(largest(array), before.max(axis=2))
     np.testing.assert_array_equal(array, before)
+
+
+def test_other_priors_are_like_those_of_the_people(rng):
+    weights, shares = np.array([0.5, 0.3, 0.15, 0.05]), np.full(400, 1 / 400)
+    priors = rng.dirichlet(6 * weights, 400)
+    drawn = backups.priors_like(priors, shares, 4000, rng)
+    np.testing.assert_allclose(drawn.sum(axis=1), 1)
+    assert (drawn > 0).all()
+    np.testing.assert_allclose(drawn.mean(axis=0), weights, atol=0.02)
+    assert drawn.var(axis=0).sum() == pytest.approx(priors.var(axis=0).sum(), rel=0.1)
+    same = backups.priors_like(np.tile(weights, (20, 1)), np.full(20, 0.05), 50, rng)
+    np.testing.assert_allclose(same, np.tile(weights, (50, 1)), atol=1e-4)
+
+
+@pytest.mark.parametrize(("n_priors", "others"), [(16, 0), (20, 280)])
+def test_sessions_of_many_priors_also_begin_at_others(n_priors, others, rng):
+    bandit = random_bandit(3, 4, kind="ordinary", rank=2, rng=rng)
+    priors = rng.dirichlet(np.full(3, 2.0), n_priors)
+    problem = Problem.of(bandit, 3, priors=priors, shares=np.full(n_priors, 1 / n_priors))
+    beliefs, numbers = Rounds(problem, rng, lambda: False)._starts(15 * n_priors)
+    assert len(beliefs) == len(numbers) == 15 * n_priors
+    own = (np.abs(beliefs[:, None] - priors).max(axis=2) < 1e-12).any(axis=1)
+    assert (~own).sum() == others
+    assert all((np.abs(beliefs - prior).max(axis=1) < 1e-12).any() for prior in priors)

@@ -22,6 +22,8 @@ _CANDIDATES = 6  # arms backed up at a belief; 2 are within 0.2% of all
 _ENDS = 32  # arms that the quick lookahead may stay with
 _CHUNK = 1 << 21  # numbers computed at once
 _LEAST_EACH = 4  # sessions of a round that start at each of several priors
+_SEVERAL = 16  # priors up to which all sessions begin at them
+_WIDEST = 1e-2  # least size of the law that other priors are drawn from
 _APART = 1 << 54  # between the keys of sessions that start at different priors: more than the keys of all steps sum to
 _MANY, _FEW = 512, 256  # of more arms than this, so many are planned with
 _TELLING = 4  # one of so many of these tells much, the others pay well
@@ -129,6 +131,17 @@ def _by_rank(scores: Float[Array, "n A"], reach: Integer[Array, "n"]) -> Integer
     return np.argsort(ranks.min(axis=0), kind="stable")
 
 
+def priors_like(
+    priors: Float[Array, "K M"], shares: Float[Array, "K"], n: int, rng: np.random.Generator
+) -> Float[Array, "n M"]:
+    """Other priors of people like these: draws from the Dirichlet law with their mean and their total variance."""
+    mean = shares @ priors
+    variance = max(float((shares @ (priors - mean) ** 2).sum()), 1e-12)
+    size = max(float((mean * (1 - mean)).sum()) / variance - 1, _WIDEST)
+    drawn = np.maximum(rng.dirichlet(np.maximum(size * mean, 1e-3), n), 1e-6)
+    return drawn / drawn.sum(axis=1, keepdims=True)
+
+
 class Rounds:
     """Rounds of simulated sessions and backups on one problem; where it has many arms, with those that matter."""
 
@@ -170,10 +183,18 @@ class Rounds:
         return backup(problem, starts, everything, sets[-2][0], sets[-1][0], precision=np.float64)
 
     def _starts(self, n: int) -> tuple[Float[Array, "n M"], Integer[Array, "n"]]:
-        """The beliefs at which n sessions begin, some at every prior, and the number of each session's prior."""
+        """The beliefs at which n sessions begin, some at every prior, and the number of each session's belief.
+
+        Of many priors one session begins at each and the others at priors like them, because people come whose prior
+        nobody planned for.
+        """
         priors = self.problem.weights[None] if self.problem.priors is None else self.problem.priors
-        each = np.full(1, n) if len(priors) == 1 else np.full(len(priors), max(n // len(priors), _LEAST_EACH))
-        return np.repeat(priors, each, axis=0), np.repeat(np.arange(len(priors)), each)
+        each = n if len(priors) == 1 else max(n // len(priors), _LEAST_EACH)
+        if len(priors) <= _SEVERAL:
+            return np.repeat(priors, each, axis=0), np.repeat(np.arange(len(priors)), each)
+        assert self.problem.shares is not None
+        others = priors_like(priors, self.problem.shares, (each - 1) * len(priors), self._rng)
+        return np.concatenate([priors, others]), np.arange(each * len(priors))
 
     def _visit(self, sets: list[VectorSet], n: int) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
         """Distinct beliefs of n sessions and the arms to try there, by steps to go."""
