@@ -21,7 +21,7 @@ _MANY = 16  # times as many batches before these, with several priors or where p
 _PRICE = 3  # batches after which the information price is asked for: easy plans are done by then
 _PRICE_LEAVE = 1  # the same where people leave: there it is worth more than what trials find meanwhile
 _COARSE = 0.98  # part of the gap that trials tolerate where people leave: long sessions are looked through evenly
-_GRIDS = {0: 1 << 18, 1: 1 << 20, 2: 1 << 22, 64: 1 << 24}  # by batch: weights of a grid, where people leave
+_GRIDS = {0: 1 << 18, 1: 1 << 20, 2: 1 << 22, 16: 1 << 24}  # by batch: weights of a grid, where people leave
 _AGAIN = frozenset(first << k for first in (4, 6) for k in range(20))  # batches before which many arms are backed up
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 
