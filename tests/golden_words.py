@@ -43,12 +43,16 @@ def command(words: str) -> str:
     result = CliRunner().invoke(app, words.split(), env=ENVIRONMENT)
     refused = f"{type(result.exception).__name__}: {result.exception}" if result.exit_code else ""
     text = re.sub(r"/tmp/[\w/.-]*/", "", result.output)
+    text = re.sub(r"(│ \w+ +│ +[\d,]+ │) +[\d.]+ │", r"\1 seconds │", text) if words.startswith("learn") else text
     return f"{re.sub(r' +', ' ', text)}[{result.exit_code}] {refused}"
 
 
 def page(path: str) -> str:
     """The words and numbers of a page, with what its pictures say."""
     text = re.sub(r"(?s)<(style|script).*?</\1>", "", Path(path).read_text())
+    text = re.sub(
+        r"[\d-]{10} [\d:]{5} UTC, lmab [\w.]+, NumPy [\w.]+, Python [\w.]+", "then, with these versions", text
+    )
     shown = " ".join(re.findall(r'(?:title|aria-label|alt)="([^"]*)"', text))
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text)) + shown).strip()
 
