@@ -123,7 +123,9 @@ def test_wrong_labels():
 
 
 def test_a_tree_is_a_picture_in_a_notebook():
-    tree = lmab.plan(NAMED, horizon=4).policy.tree(3)
+    policy = lmab.plan(NAMED, horizon=4).policy
+    tree = policy.tree(3)
+    assert str(policy.tree()) == str(tree)  # three steps unless told
     assert tree._repr_svg_() == reporting.tree_svg(tree)
     assert tree._repr_svg_().startswith("<svg")
     assert "type 1" in tree._repr_svg_()

@@ -56,8 +56,8 @@ class PlannedPolicy(BeliefPolicy):
     def arm_values(self, state: State) -> Float[Array, "n A"]:
         """The value of each arm now: the expected reward until the horizon, times the sum of the belief's entries."""
 
-    def tree(self, depth: int) -> Tree:
-        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.reporting.tree_svg` draws it."""
+    def tree(self, depth: int = 3) -> Tree:
+        """The first `depth` steps of the session: arms, rewards and beliefs. A notebook shows it as a picture."""
         return grow(self, self.bandit, min(check_count("depth", depth), self.horizon))
 
     def graph(self, *, max_nodes: int = 1_000_000) -> PolicyGraph:
