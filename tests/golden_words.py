@@ -99,7 +99,7 @@ PAGES = ("report.html", "leaves.html", "known.html", "traits.html")
 def folder() -> Iterator[None]:
     """A folder with the files that the commands read."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name), warnings.catch_warnings():
-        warnings.simplefilter("ignore", LmabWarning)
+        warnings.simplefilter("ignore", LmabWarning)  # logs are short
         BINARY.save("truth.lmab")
         played(BINARY).write("log.csv")
         held = lmab.simulate(BINARY, lmab.Uniform(5), n_sessions=150, horizon=3, rng=9)
@@ -206,7 +206,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
 def asked(name: str) -> Any:
     """The words of one question, as JSON holds them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LmabWarning)
+        warnings.simplefilter("ignore", LmabWarning)  # logs are short
         found = QUESTIONS[name]()
     return found if isinstance(found, str) else list(found)
 
