@@ -462,3 +462,19 @@ def test_another_ridge_keeps_what_was_computed_of_the_rows(rng):
     np.testing.assert_array_equal(other.ridge, ridge)
     np.testing.assert_array_equal(other.bound, fresh.bound)
     assert not np.array_equal(other.bound, bound)
+
+
+def test_means_of_levels_explain_what_indicators_do(rng):
+    levels = rng.integers(6, size=300)
+    target = rng.normal(size=300) + levels % 3
+    indicators = np.eye(6)[levels]
+    assert type_priors._explained(levels, target) == pytest.approx(type_priors._explained(indicators, target))
+
+
+@pytest.mark.parametrize("missing", [0, 5])
+def test_a_column_of_text_made_of_rewards_is_suspected(missing):
+    _, log = two_types(400, type_prior=None)
+    sums = np.add.reduceat(log.rewards, log.offsets[:-1])
+    text = [None if i < missing else f"{total:g} clicks" for i, total in enumerate(sums.tolist())]
+    with pytest.warns(LmabWarning, match="column 'total' explains (9[89]|100)% of the rewards"):
+        fit(with_features(log, {"total": text}), n_types=2, method=EM(restarts=2, threads=1), rng=1)

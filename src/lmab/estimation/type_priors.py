@@ -918,6 +918,8 @@ def _suspects(log: Sessions, terms: Sequence[Term]) -> tuple[str, ...]:
     known, found = log.features.take(some), []
     for term in terms:
         x = term.terms(known[term.name])
+        if isinstance(term, Category):  # the level of each session; whoever has none is a level more
+            x = np.where(x.any(axis=1), x.argmax(axis=1), x.shape[1])
         best = max(_explained(x, target) for target in targets)
         if best > _SUSPECT:
             found.append(
@@ -927,11 +929,14 @@ def _suspects(log: Sessions, terms: Sequence[Term]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _explained(x: Float[Array, "N k"], target: Float[Array, "N"]) -> float:
-    """The share of the variance of the target that a linear function of x explains."""
+def _explained(x: Shaped[Array, "N *k"], target: Float[Array, "N"]) -> float:
+    """The share of the variance of the target that a linear function of x, or the means of its levels, explain."""
     centred = target - target.mean()
     if not centred.any():
         return 0.0
+    if x.ndim == 1:
+        sums, sizes = np.bincount(x, centred), np.bincount(x)
+        return float((sums**2 / np.maximum(sizes, 1)).sum() / (centred @ centred))
     if x.shape[1] == 1:
         own = x[:, 0] - x[:, 0].mean()
         return float((own @ centred) ** 2 / max(own @ own, 1e-300) / (centred @ centred))
