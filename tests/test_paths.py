@@ -386,3 +386,47 @@ def test_no_more_calls_are_handed_out_than_twice_the_processes():
     results = store.performed(abs, calls, jobs=2, executor=cluster)
     next(results)
     assert cluster.handed == 4
+
+
+# refusals of the service, rows with gaps, a scheduler that is not there
+
+
+def test_every_refusal_has_its_status():
+    from lmab.serve.messages import STATUS, Problem
+
+    by_status = {
+        400: {"malformed"},
+        401: {"unauthorised"},
+        403: {"forbidden"},
+        404: {"unknown-path", "unknown-session", "unknown-step", "unknown-policy"},
+        405: {"wrong-method"},
+        408: {"too-slow"},
+        409: {"out-of-order", "other-reward"},
+        410: {"erased", "too-late"},
+        413: {"too-large"},
+        422: {"unknown-arm", "unknown-reward", "beyond-horizon", "bad-value", "bad-policy"},
+        429: {"busy"},
+        503: {"no-policy", "no-store"},
+    }
+    assert {code: status for status, codes in by_status.items() for code in codes} == STATUS
+    assert all(Problem(code, "why").status == STATUS[code] for code in STATUS)
+
+
+def test_rows_of_features_say_none_where_a_number_is_missing():
+    found = columns.Features.of({"age": [1.0, np.nan], "town": ["a", None]}, 2)
+    assert sorted(found.table_rows, key=str) == [[1.0, "a"], [None, None]]
+
+
+def test_a_scheduler_that_does_not_answer_is_named_with_the_reason(monkeypatch):
+    import distributed
+
+    from lmab.errors import ClusterLost
+    from lmab.estimation.passes import connected
+
+    def refuse(*_, **__):
+        raise OSError("nobody listens\nand more")
+
+    monkeypatch.setattr(distributed, "Client", refuse)
+    words = r"^no scheduler answers at tcp://nowhere:1: nobody listens$"
+    with pytest.raises(ClusterLost, match=words), connected("tcp://nowhere:1"):
+        pass
