@@ -474,8 +474,8 @@ def shorter(rows: list[dict[str, Any]]) -> str:
         tail, other = min(tails, key=held.__getitem__), min(all_cells, key=held.__getitem__)
         ends.append(f"{part:.0%} of it in {held[tail]:.2f} of the logs (*{tail}*) and in {held[other]:.2f} (*{other}*)")
     said = (
-        f"Where arms are logged by 1/rank, the bound on the regret is {bound.mean() / lost.mean():.1f} times the "
-        f"regret on average. Shorter bounds would have held as follows in the worst of these cells, and in the worst "
+        f"Where arms are logged by 1/rank, the bound exceeds the regret by a factor of {bound.mean() / lost.mean():.1f}"
+        f" on average. Shorter bounds would have held as follows in the worst of these cells, and in the worst "
         f"of all covered cells: {'; '.join(ends)}. That is too rarely, so the bound stays. Most of its length is "
         "the log's own doubt, and the rest is needed where types are hard to tell apart."
     )

@@ -32,15 +32,22 @@ from lmab.evaluation import diagnostics
 from lmab.planning import Lookahead, PointBased
 
 FILE = Path(__file__).with_suffix(".json")
-ENVIRONMENT = {"COLUMNS": "160", "TERMINAL_WIDTH": "160", "NO_COLOR": "1"}
+WIDTH = 160  # columns of the terminal
+ENVIRONMENT = {"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH), "NO_COLOR": "1"}
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def command(words: str) -> str:
     """What a command prints, and how it ends."""
+    from lmab.cli import output
     from lmab.cli.app import app
 
-    result = CliRunner().invoke(app, words.split(), env=ENVIRONMENT)
+    before = output.console.width, output.errors.width  # of the terminal that the process began in
+    output.console.width = output.errors.width = WIDTH
+    try:
+        result = CliRunner().invoke(app, words.split(), env=ENVIRONMENT)
+    finally:
+        output.console.width, output.errors.width = before
     refused = f"{type(result.exception).__name__}: {result.exception}" if result.exit_code else ""
     text = re.sub(r"/tmp/[\w/.-]*/", "", result.output)
     text = re.sub(r"(│ \w+ +│ +[\d,]+ │) +[\d.]+ │", r"\1 seconds │", text) if words.startswith("learn") else text

@@ -194,9 +194,9 @@ def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch)
     def spy(name: str):
         original = getattr(climb_module, name)
 
-        def noted(*arguments):
+        def noted(*arguments, **keywords):
             calls.append(name)
-            return original(*arguments)
+            return original(*arguments, **keywords)
 
         monkeypatch.setattr(climb_module, name, noted)
 
