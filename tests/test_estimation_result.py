@@ -290,3 +290,12 @@ def test_values_that_only_the_core_plays_paid_join_with_the_least_probability():
     found = reconstruct(np.array([1.0]), np.array([[0.4, 0.6, 0.5, 0.5]]).T, core, log).rewards
     assert found.values.tolist() == [0.0, 1.0, 2.0]
     np.testing.assert_allclose(found.probabilities[0, 0], np.array([0.4, 0.6, LEAST]) / (1 + LEAST), rtol=1e-6)
+
+
+def test_a_log_that_was_read_without_the_options_of_the_fit_is_told_which_these_are(log):
+    known = replace(log, persons=np.arange(len(log)))
+    estimate = lmab.fit(known, n_types=2, check=False, rng=0)
+    with pytest.raises(InvalidArgument, match=r"their sizes agree.*--features, --person, --ended or --limit"):
+        estimate.with_log(log)
+    with pytest.raises(InvalidArgument, match=r"got another \(99 sessions, 297 steps, checksum \w{16}\)$"):
+        estimate.with_log(known[:99])

@@ -42,6 +42,11 @@ class Fingerprint:
         total = sum(_checksum(chunk) for chunk in sessions.chunks(_SESSIONS))
         return cls(len(sessions), sessions.n_steps, f"{total % 2**64:016x}")
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Sessions and steps."""
+        return self.n_sessions, self.n_steps
+
     def __str__(self) -> str:
         return f"{self.n_sessions:,} sessions, {self.n_steps:,} steps, checksum {self.checksum}"
 

@@ -32,6 +32,10 @@ from .traits.surface import Factors
 
 LIKES, FREE = "likes", "free"  # how a site chose what it showed to whom
 _SESSIONS = 1 << 16  # looked at together
+_READ_ALIKE = (
+    "; their sizes agree, so read the log as for the fit: with the same rewards, features, persons and ends "
+    "(at the command line --rewards, --features, --person, --ended or --limit)"
+)
 
 
 @dataclass(frozen=True)
@@ -387,6 +391,7 @@ class Estimate:
             return replace(self, encoded=_observe(self.bandit, log, self.known_scale), fingerprint=None)
         raise InvalidArgument(
             f"sessions must be the log that the estimate was fitted to ({self.log}), got another ({found})"
+            + (_READ_ALIKE if found.sizes == self.log.sizes else "")
         )
 
     def without_rare(self, sessions: Sessions | Packed) -> Sessions | Packed:
