@@ -302,7 +302,8 @@ def known_before(contents: Contents) -> Markup:
             element("tr", element("th", value), *(element("td", percent(float(weights[m]))) for m in order))
             for value, weights in values.items()
         ]
-        tables.append(element("table", element("tr", element("th", column), *marks), *rows))
+        table = element("table", element("tr", element("th", column), *marks), *rows, class_="shares")
+        tables.append(element("div", table, class_="wide"))
     return element(
         "section",
         element("h2", "What is known before a session"),
