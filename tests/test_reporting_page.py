@@ -693,6 +693,7 @@ def test_who_leaves_after_what_is_read_back(by_type, note, cells):
     section = page[page.index("Who leaves after what") :]
     assert note in section
     assert "Shown are" not in section.split("</section>")[0]
+    assert 'class="map" style="--cell:2.9rem; --n:2"' in section  # two columns share the width
     shown = re.findall(r'--heat:([\d.]+)" title="(\w), ([^:]+): ([\d.]+)% leave"', section)
     found = {(arm, head): (float(heat), float(share) / 100) for heat, arm, head, share in shown}
     top = max(share for _, share in found.values())

@@ -367,7 +367,8 @@ def who_leaves(contents: Contents) -> Markup:
     note = f"The chance that a session ends after each arm (row) {what}; arms that drive most people away come first."
     if len(arms) < bandit.n_arms:
         note += f" Shown are {len(arms)} of {bandit.n_arms} arms."
-    table = element("table", element("thead", head), element("tbody", *rows), class_="map", style="--cell:2.6rem")
+    style = f"--cell:2.9rem; --n:{len(heads)}"
+    table = element("table", element("thead", head), element("tbody", *rows), class_="map", style=style)
     return element(
         "section",
         element("h2", "Who leaves after what"),
