@@ -107,8 +107,10 @@ def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
     exact = reference_search.knapsack(point, drop, weights, x)
     assert dense - 1e-3 <= exact <= dense + 1e-12
     there = np.maximum(point, 1e-300)
-    scratch = np.concatenate([x / there, weights * there])
+    scratch = np.concatenate([x / there, weights * there, [np.nan]])
     assert compiled_search._knapsack(scratch, n, -drop) == pytest.approx(exact, abs=1e-12)
+    found = scratch[-1] * drop + np.maximum(0, scratch[-1] * point - x) @ weights
+    assert found == pytest.approx(exact, abs=1e-12)  # the factor that it leaves for the price
 
 
 @pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
@@ -122,10 +124,38 @@ def test_prices_and_points_of_a_search_hold_at_any_belief(seed, leaving):
     for steps in (2, 3, 4):
         for x in rng.dirichlet(np.full(len(it.weights), 0.3), 20) * 0.7:
             best = optimal_at(it.table, it.means, x[None], steps)[0]
-            soft = compiled_search._drop(search.arms, search.upper, steps, x[None], 0, scratch)
+            soft = compiled_search._drop(search.arms, search.price, search.upper, steps, x[None], 0, scratch)
             assert reference_search.plane(search.arms, x, steps) + soft >= best - 1e-12 * it.scale
-            assert soft >= reference_search.sawtooth(search.arms, search.upper, x, steps) - 1e-12 * it.scale
+            spec = reference_search.sawtooth(search.arms, search.price, search.upper, x, steps)
+            assert soft >= spec - 1e-12 * it.scale
             assert reference_search.price_bound(search.price, x, steps) >= best - 1e-12 * it.scale
+
+
+@pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
+def test_the_price_bounds_what_a_point_leaves_where_people_leave(leaving):
+    """One point by its formula; what is proved with it holds at any belief."""
+    rng, bandit = np.random.default_rng(4), lmab.random_bandit(6, 12, kind="hard", rng=3)
+    often = rng.beta(0.6, 4.0, (6, 12, 2)) if leaving else None
+    it, steps, closer = Problem.of(replace(bandit, leaving=often), 4), 3, 0
+    search = Search(it, seed=0)
+    search.charge_for_information(Clock(60.0))
+    arms, price, upper = search.arms, search.price, search.upper
+    scratch = compiled_search._scratch(1, 1, 6, it.horizon)
+    weights = arms.scale[steps] * arms.spread[steps]
+    for point in rng.dirichlet(np.ones(6), 20):
+        drop = float(optimal_at(it.table, it.means, point[None], steps)[0]) - reference_search.plane(arms, point, steps)
+        upper.counts[steps] = 0
+        compiled_search._add_point(upper, steps, point[None], 0, 1.0, drop)
+        x = rng.dirichlet(5 * point + 0.5) * 0.7
+        plain = reference_search.knapsack(point, drop, weights, x)
+        priced = reference_search.priced_rest(arms, price, point, drop, x, steps)
+        soft = compiled_search._drop(arms, price, upper, steps, x[None], 0, scratch)
+        if soft < 0:  # else the screen saw no gain, and no factor was tried
+            assert soft == pytest.approx(min(plain, priced) if leaving else plain, abs=1e-12)
+        bound = reference_search.plane(arms, x, steps) + min(plain, priced)
+        assert bound >= optimal_at(it.table, it.means, x[None], steps)[0] - 1e-12
+        closer += soft < 0 and priced < plain - 1e-3
+    assert closer >= 10
 
 
 @pytest.mark.parametrize("priced", [False, True], ids=["without price", "priced"])
@@ -145,7 +175,7 @@ def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_te
     scratch = compiled_search._scratch(len(it.means), it.n_values, len(it.weights), it.horizon)
     compiled_search._open(arms, search.price, upper, nodes, node, steps, scratch)
     exact = min(0.0, float((arms.last @ x).max() - it.corner @ x))
-    drop = exact if steps == 1 else compiled_search._drop(arms, upper, steps, x[None], 0, scratch)
+    drop = exact if steps == 1 else compiled_search._drop(arms, search.price, upper, steps, x[None], 0, scratch)
     shares = []
     for row in it.table:
         soft = reference_search.knapsack(x, drop, steps * arms.spread[steps], x * row)
@@ -198,7 +228,9 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
         for concentration in (0.05, 0.5, 5.0):
             x = 0.3 * rng.dirichlet(np.full(4, concentration)) + 1e-12
             best = _optimum(bandit, x, steps)
-            upper = steps * (it.corner @ x) + reference_search.sawtooth(search.arms, search.upper, x, steps)
+            upper = steps * (it.corner @ x) + reference_search.sawtooth(
+                search.arms, search.price, search.upper, x, steps
+            )
             assert upper >= best - 1e-12
             assert (x @ search.lower.vectors[steps, :, : search.lower.counts[steps]]).max() <= best + 1e-12
 

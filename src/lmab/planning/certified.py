@@ -120,10 +120,12 @@ class Certified:
             programs = max(_OPEN, search.problem.n_arms**2 // 100)  # after about as long as they take
             if batch == (_MANY * programs if many or leave else programs):
                 search.drop_dominated_arms(clock)
-            if batch == (0 if search.wide else _PRICE_LEAVE if leave else _PRICE) and not many:
-                search.charge_for_information(clock)
             if leave and batch in _GRIDS:
                 search.bound_on_a_grid(_GRIDS[batch], clock)
+                if search.upper_bound - search.lower_bound <= tolerance:
+                    continue
+            if batch == (0 if search.wide else _PRICE_LEAVE if leave else _PRICE) and not many:
+                search.charge_for_information(clock)
             if search.wide and batch in _AGAIN:  # trials found better arms than backups had tried
                 search.back_up(self.n_beliefs)
             gap = search.upper_bound - search.lower_bound

@@ -21,7 +21,9 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 
 _SLACK = 1e-13  # added to the bound, relative to its size: more than what rounding may take from it
-_STEPS = 3  # on the mixtures of several priors, between two on their laws
+_STEPS = 3  # on the mixtures of several priors or stages, between two on their laws
+_POLISH = 8  # rounds of steps on mixtures and laws for the best increments, where people leave
+_SLOWING = 100  # rounds after which steps on the increments are half as long there
 _ROUNDS, _PER_STEP, _MOST_ROUNDS = 30, 6, 120  # of the search for a price; where people leave, by the steps
 _COARSEST, _FINEST = 12, 512  # parts of 1 of which the beliefs of a grid are multiples
 _CHILDREN = 1 << 15  # beliefs that are placed in a grid at once
@@ -57,6 +59,9 @@ class Guess:
     laws: Float[Array, "T *k A Q"]  # Q_ta, over the Z values; where people leave, over the M types that leave, too
     increments: Float[Array, "T *k"]  # delta_t
 
+    def copy(self) -> Guess:
+        return Guess(self.mixtures.copy(), self.laws.copy(), self.increments.copy())
+
 
 def information_price(
     means: Float[Array, "A M"],
@@ -85,7 +90,10 @@ def information_price(
     if rounds is None:
         rounds = min(max(_ROUNDS, _PER_STEP * horizon), _MOST_ROUNDS) if people_leave else _ROUNDS
     with np.errstate(all="ignore"):  # single precision may overflow there; `certify` makes a bound of any guess
-        guess = optimise(means, channels, prior, horizon, rounds, stop, stays=stays)
+        if stays is None:
+            guess = optimise(means, channels, prior, horizon, rounds, stop)
+        else:
+            guess = _optimise_until_left(means, channels, stays, prior, horizon, rounds, stop)
     return certify(means, channels, prior, guess, stays)
 
 
@@ -228,62 +236,160 @@ def optimise(
     rounds: int,
     stop: Callable[[], bool],
     repeats: int = 3,
-    stays: Float[Array, "A M"] | None = None,
 ) -> Guess:
     """Blahut-Arimoto steps on mixtures and laws, gradient steps on the increments, in single precision."""
     from32, to32 = np.float64, np.float32
-    pay, shown, rho = means.astype(to32), channels.astype(to32), prior.astype(to32)
-    learning = InformationGain(shown, None if stays is None else stays.astype(to32), rho)
-    entropy = max(-float(prior @ np.log(prior)), 1e-9)
-    spread = max(float(np.ptp(means)), 1e-9)
-    mixtures = np.full((horizon + 1, len(means)), 1 / len(means), to32)
-    laws = np.tile(learning.first_laws(rho), (horizon + 1, 1, 1))
-    knowing = float(prior @ means.max(axis=0) - (means @ prior).max())
-    increments = np.full(horizon + 1, max(knowing / entropy, 1e-3 * spread))
-    best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), np.inf
-    step, slowing = (0.5, 8) if stays is None else (1.0, 100)
+    pay, rho, learning = means.astype(to32), prior.astype(to32), InformationGain(channels.astype(to32))
+    entropy, spread = _sizes(means, prior)
+    guess = _first_guess(means, learning, prior, horizon)
+    mixtures, laws, increments = guess.mixtures, guess.laws, guess.increments
+    best, best_value = guess.copy(), np.inf
     for round_ in range(rounds + 1):
         last = round_ == rounds
         if last:  # polish mixtures and laws for the best increments
             mixtures, laws, increments = best.mixtures.copy(), best.laws.copy(), best.increments
         used, gained, value = np.zeros(horizon + 1), np.zeros(horizon + 1), 0.0
         rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
-        now, stages = pay, []
         for t in range(1, horizon + 1):
             if stop():
                 return best
             for _ in range(8 * repeats if last else repeats):
-                improve(learning, now, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
+                improve(learning, pay, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
             divergence = learning.divergence(laws[t])
-            stage = Stage.of(now + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
-            value = float(stage.plane @ rho) + (value if stays is None else 0.0)
-            if stays is None:
-                used[t], gained[t] = stage.used(rho), float((stage.joint(rho) * divergence).sum())
-            else:
-                now = pay + stays.astype(to32) * stage.plane
-                stages.append((stage, divergence))
-        if stays is not None:
-            used[1:], gained[1:] = _by_who_is_there(stages, stays, rho)
+            stage = Stage.of(pay + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
+            value += float(stage.plane @ rho)
+            used[t], gained[t] = stage.used(rho), float((stage.joint(rho) * divergence).sum())
         if value < best_value or last:
             best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), value
         # The price of stage t weighs what stages before it, with more steps to go, learn against what it uses.
         available = np.append(np.cumsum(gained[::-1])[::-1][1:], 0.0)
         slope = np.clip((available - used) / entropy, -1, 1)
-        increments = np.maximum(1e-4 * spread, increments * np.exp(-step * slope / (1 + round_ / slowing)))
+        increments = np.maximum(1e-4 * spread, increments * np.exp(-0.5 * slope / (1 + round_ / 8)))
     return Guess(best.mixtures.astype(from32), best.laws.astype(from32), best.increments)
 
 
-def _by_who_is_there(
-    stages: list[tuple[Stage, Float[Array, "A M"]]], stays: Float[Array, "A M"], prior: Float[Array, "M"]
-) -> tuple[Float[Array, "H"], Float[Array, "H"]]:
-    """What each stage, from 1 step to go on, uses and learns, counted for those who are still there."""
-    used, gained, there = [], [], prior
-    for stage, divergence in reversed(stages):
-        law = stage.mixture[:, None] * stage.powers / stage.totals
-        used.append(float(there @ ((law * stage.exponents).sum(axis=0) - np.log(stage.totals))))
-        gained.append(float(there @ (law * divergence).sum(axis=0)))
-        there = there * (law * stays).sum(axis=0)
-    return np.array(used[::-1]), np.array(gained[::-1])
+def _sizes(means: Float[Array, "A M"], prior: Float[Array, "M"]) -> tuple[float, float]:
+    """The entropy of the prior and the range of the means, which increments are measured against."""
+    return max(-float(prior @ np.log(prior)), 1e-9), max(float(np.ptp(means)), 1e-9)
+
+
+def _first_guess(
+    means: Float[Array, "A M"], learning: InformationGain, prior: Float[Array, "M"], horizon: int
+) -> Guess:
+    """In single precision: all arms alike, what they show at the prior, and a price that knowing the type is worth."""
+    entropy, spread = _sizes(means, prior)
+    knowing = float(prior @ means.max(axis=0) - (means @ prior).max())
+    return Guess(
+        np.full((horizon + 1, len(means)), 1 / len(means), np.float32),
+        np.tile(learning.first_laws(prior.astype(np.float32)), (horizon + 1, 1, 1)),
+        np.full(horizon + 1, max(knowing / entropy, 1e-3 * spread)),
+    )
+
+
+def _optimise_until_left(
+    means: Float[Array, "A M"],
+    channels: Float[Array, "A Z M"],
+    stays: Float[Array, "A M"],
+    prior: Float[Array, "M"],
+    horizon: int,
+    rounds: int,
+    stop: Callable[[], bool],
+) -> Guess:
+    """As `optimise`, where people leave: a round has one step on the laws, of all stages at once."""
+    single = np.float32
+    pay, staying, rho = means.astype(single), stays.astype(single), prior.astype(single)
+    learning, (entropy, spread) = InformationGain(channels.astype(single), staying, rho), _sizes(means, prior)
+    now = _first_guess(means, learning, prior, horizon)
+    best, best_value = now.copy(), np.inf
+    for round_ in range(rounds + 1):
+        last = round_ == rounds
+        if last:
+            now = best.copy()
+        for _ in range(_POLISH if last else 1):
+            sweep = Sweep.over(now, pay, staying, rho, learning, stop)
+            if sweep is None:
+                return best
+            now.laws[1:] = sweep.laws(now, rho, learning)
+        assert sweep is not None
+        if sweep.value < best_value or last:
+            best, best_value = now.copy(), sweep.value
+        used, gained = sweep.by_who_is_there(now.mixtures[1:], staying, prior)
+        available = np.append(np.cumsum(gained[::-1])[::-1][1:], 0.0)
+        slope = np.clip((available - used) / entropy, -1, 1)
+        now.increments[1:] *= np.exp(-slope / (1 + round_ / _SLOWING))
+        now.increments = np.maximum(1e-4 * spread, now.increments)
+    return Guess(best.mixtures.astype(float), best.laws.astype(float), best.increments)
+
+
+@dataclass
+class Sweep:
+    """The stages from 1 step to go on, as `Stage` has them, after steps on their mixtures."""
+
+    divergence: Float[Array, "H A M"]
+    exponents: Float[Array, "H A M"]
+    powers: Float[Array, "H A M"]
+    totals: Float[Array, "H M"]
+    factors: Float[Array, "H A"]
+    value: float  # of the last plane at the prior
+
+    @classmethod
+    def over(
+        cls,
+        guess: Guess,
+        pay: Float[Array, "A M"],
+        stays: Float[Array, "A M"],
+        prior: Float[Array, "M"],
+        learning: InformationGain,
+        stop: Callable[[], bool],
+    ) -> Sweep | None:
+        """Blahut-Arimoto steps on the mixtures of every stage, in place; None where `stop` says so.
+
+        What those who stay earn is that of the stage before, so stages come one after the other. What is learned does
+        not depend on it, and is computed for all at once.
+        """
+        single, increments = pay.dtype.type, guess.increments[1:]
+        rates = np.append(0.0, np.cumsum(increments[:-1]))
+        divergence = learning.divergences(guess.laws[1:])
+        exponents = divergence * (rates / increments).astype(single)[:, None, None]
+        powers, plane = np.empty_like(exponents), np.zeros_like(prior)
+        totals, factors = np.empty_like(exponents[:, 0]), np.empty_like(exponents[:, :, 0])
+        for t, increment in enumerate(increments.tolist()):
+            if stop():
+                return None
+            exponent, mixture = exponents[t], guess.mixtures[t + 1]
+            exponent += (pay + stays * plane) * single(1 / increment)
+            top = exponent.max(axis=0)
+            exponent -= top
+            np.exp(exponent, out=powers[t])
+            for _ in range(_STEPS):
+                np.matmul(mixture, powers[t], out=totals[t])
+                np.matmul(powers[t], prior / totals[t], out=factors[t])
+                mixture *= factors[t]
+                np.maximum(mixture, single(_SMALLEST), out=mixture)
+                mixture /= mixture.sum()
+            plane = single(increment) * (np.log(totals[t]) + top + np.log(factors[t].max()))
+        return cls(divergence, exponents, powers, totals, factors, float(plane @ prior))
+
+    def laws(self, guess: Guess, prior: Float[Array, "M"], learning: InformationGain) -> Float[Array, "H A Q"]:
+        """The laws after a damped step."""
+        increments = guess.increments[1:]
+        rates = np.append(0.0, np.cumsum(increments[:-1]))
+        damping = np.maximum(0.02, increments / (increments + rates)).astype(prior.dtype)[:, None, None]
+        shares = self.powers * (prior / self.totals)[:, None]
+        shares /= np.maximum(self.factors, 1e-30)[..., None]
+        laws = guess.laws[1:]
+        return distribution(laws + damping * (learning.shown_to_each(shares) - laws), 1e-3 * _SMALLEST)
+
+    def by_who_is_there(
+        self, mixtures: Float[Array, "H A"], stays: Float[Array, "A M"], prior: Float[Array, "M"]
+    ) -> tuple[Float[Array, "H"], Float[Array, "H"]]:
+        """What each stage uses and learns, counted for those who are still there."""
+        law = mixtures[..., None] * self.powers
+        law /= law.sum(axis=1, keepdims=True)
+        kept = np.einsum("tam,am->tm", law, stays)
+        there = prior * np.cumprod(np.append(np.ones_like(kept[:1]), kept[:0:-1], axis=0), axis=0)[::-1]
+        used = np.einsum("tam,tam->tm", law, self.exponents) - np.log(self.totals)
+        return (there * used).sum(axis=1), (there * np.einsum("tam,tam->tm", law, self.divergence)).sum(axis=1)
 
 
 class InformationGain:
@@ -322,14 +428,18 @@ class InformationGain:
         """The laws of the arms' values at the prior."""
         return distribution(self.shown(np.broadcast_to(prior, self._negative_entropy.shape)), 1e-3 * _SMALLEST)
 
-    def divergences(self, laws: Float[Array, "K A Z"]) -> Float[Array, "K A M"]:
-        """KL(P_am || Q_ka)"""
-        cross = np.matmul(np.log(laws).transpose(1, 0, 2), self.channels).transpose(1, 0, 2)
-        return np.maximum(self._negative_entropy - cross, 0)
+    def divergences(self, laws: Float[Array, "K A Q"]) -> Float[Array, "K A M"]:
+        """`divergence` for several priors or stages."""
+        logs, n_values = np.log(laws), self.channels.shape[1]
+        cross = np.matmul(logs[..., :n_values].transpose(1, 0, 2), self.channels).transpose(1, 0, 2)
+        if self._gone is None:
+            return np.maximum(self._negative_entropy - cross, 0)
+        return self._negative_entropy - cross - self._gone * logs[..., n_values:]
 
-    def shown_to_each(self, shares: Float[Array, "K A M"]) -> Float[Array, "K A Z"]:
-        """The law of each arm's values, for every prior."""
-        return np.matmul(shares.transpose(1, 0, 2), self.channels.transpose(0, 2, 1)).transpose(1, 0, 2)
+    def shown_to_each(self, shares: Float[Array, "K A M"]) -> Float[Array, "K A Q"]:
+        """`shown` for several priors or stages."""
+        laws = np.matmul(shares.transpose(1, 0, 2), self.channels.transpose(0, 2, 1)).transpose(1, 0, 2)
+        return laws if self._gone is None else np.concatenate([laws, self._gone * shares], axis=2)
 
 
 @dataclass

@@ -14,7 +14,7 @@ import numpy as np
 from .. import files
 from .._html import card, percent
 from .._kernel.reference.planning_search import TINY
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
@@ -293,16 +293,25 @@ class Problem:
 
 def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:
     """The rows that no other row beats, or equals and precedes, in every type."""
-    n_rows, kept = len(values), []
-    for start in range(0, n_rows, _CHUNK):  # a table of all pairs of many rows would not fit
-        part = values[start : start + _CHUNK]
-        at_least, at_most = np.ones((2, n_rows, len(part)), bool)  # [b, a]: b is at least a, or at most a, everywhere
-        for of_type, here in zip(values.T, part.T, strict=True):
-            at_least &= of_type[:, None] >= here
-            at_most &= of_type[:, None] <= here
-        before = np.arange(n_rows)[:, None] < start + np.arange(len(part))
-        kept.append(start + np.flatnonzero(~(at_least & (~at_most | before)).any(axis=0)))
+    total, everything = values.sum(axis=1), np.arange(len(values))
+    best = np.unique(np.append(values.argmax(axis=0), total.argmax()))
+    beaten = _at_least(values, best, everything) & (total[best, None] > total)
+    rows, kept = everything[~beaten.any(axis=0)], []  # those beaten by the best ones beat nothing that these do not
+    for part in np.split(rows, range(_CHUNK, len(rows), _CHUNK)):  # a table of all pairs of many rows would not fit
+        at_least = _at_least(values, rows, part)
+        at_most = at_least.T if len(part) == len(rows) else _at_least(values, part, rows).T
+        kept.append(part[~(at_least & (~at_most | (rows[:, None] < part))).any(axis=0)])
     return np.concatenate(kept)
+
+
+def _at_least(
+    values: Float[Array, "A M"], rows: Integer[Array, "n"], others: Integer[Array, "k"]
+) -> Bool[Array, "n k"]:
+    """Whether each row is at least each of the others in every type."""
+    found = np.ones((len(rows), len(others)), bool)
+    for of_type in values.T:
+        found &= of_type[rows, None] >= of_type[others]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from ..._shapes import Array, Bool, Float, Integer
-from ..reference.planning_search import CLOSED, FULL, KEEP, MORE, SHRINK, TINY
+from ..reference.planning_search import CLOSED, FULL, KEEP, LESS, MORE, SHRINK, TINY
 from .planning import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache
@@ -40,7 +40,7 @@ class Scratch(NamedTuple):
     weights: Float[Array, "M"]  # of the sawtooth at a new node
     logs: Float[Array, "M"]  # of its belief, less the prior's
     planes: Float[Array, "Z"]  # the corner planes there
-    ratios: Float[Array, "2M"]  # a knapsack's
+    ratios: Float[Array, "2M+1"]  # a knapsack's; the last is the factor it ends with
     sums: Float[Array, "2 BLOCK"]
     screen: Float[Array, "2 BLOCK"]  # gains of points, in single precision
     bits: Integer[Array, "2 BLOCK"]  # the same memory
@@ -67,7 +67,7 @@ def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
             if nodes.high[node, 0] < 0:
                 _open(arms, price, upper, nodes, node, steps - 1, scratch)
-            arm = _refresh(arms, upper, nodes, node, steps, scratch)
+            arm = _refresh(arms, price, upper, nodes, node, steps, scratch)
             if down:
                 child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerated * SHRINK, scratch)
                 down = child >= 0
@@ -75,7 +75,7 @@ def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
                 depth += 1
                 path[depth] = child
             else:
-                _tighten_upper(arms, upper, nodes, node, steps, tolerated, scratch)
+                _tighten_upper(arms, price, upper, nodes, node, steps, tolerated, scratch)
                 lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerated, scratch)
                 depth -= 1
         if nodes.upper[0] - lowest <= tolerance:
@@ -95,7 +95,7 @@ def _scratch(n_arms, n_values, n_types, horizon):
         np.empty(n_types),
         np.empty(n_types),
         np.empty(n_values),
-        np.empty(2 * n_types),
+        np.empty(2 * n_types + 1),
         np.empty((2, BLOCK)),
         screen,
         screen.view(np.int32),
@@ -120,7 +120,7 @@ def _open(arms, price, upper, nodes, node, steps, scratch):
     """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
     n_codes, n_types, x, share = len(arms.table), arms.corner.shape[1], nodes.beliefs[node], nodes.shares[node]
     weights, logs = scratch.weights, scratch.logs
-    need = max(0.0, -_drop(arms, upper, steps, nodes.beliefs, node, scratch))
+    need = max(0.0, -_drop(arms, price, upper, steps, nodes.beliefs, node, scratch))
     for m in range(n_types):
         weights[m] = arms.scale[steps] * arms.spread[steps, m] * x[m]
         logs[m] = np.log(max(x[m], TINY)) - price.log_prior[m]
@@ -173,7 +173,7 @@ def _charge(arms, price, x, logs, steps, start, stop, share, sums):
 
 
 @part
-def _refresh(arms, upper, nodes, node, steps, scratch):
+def _refresh(arms, price, upper, nodes, node, steps, scratch):
     """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
     values, fresh = nodes.values, scratch.fresh
     arm = _argmax(values, node)
@@ -183,7 +183,7 @@ def _refresh(arms, upper, nodes, node, steps, scratch):
         arm, best, turn = scratch.favourites[steps], LOW, -2
         while arm < len(fresh):
             if not fresh[arm] and values[node, arm] > best:
-                value = _arm_value(arms, upper, nodes, node, arm, steps - 1, best, scratch)
+                value = _arm_value(arms, price, upper, nodes, node, arm, steps - 1, best, scratch)
                 values[node, arm] = min(values[node, arm], value)
                 best = max(best, values[node, arm])
                 fresh[arm] = True
@@ -197,7 +197,7 @@ def _refresh(arms, upper, nodes, node, steps, scratch):
 
 
 @part
-def _arm_value(arms, upper, nodes, node, arm, steps, enough, scratch):
+def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, scratch):
     """An upper bound on the arm's Q-value, `steps` to go after it; as soon as it is below `enough` it will do.
 
     The node remembers every code's share in it and which points, from `low` to `high`, these already know.
@@ -226,7 +226,7 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, scratch):
             low = start
         value = mean
         for z in range(n_values):
-            drop = _sawtooth(arms.scale, arms.spread, upper, steps, start, stop, children, z, z, scratch)
+            drop = _sawtooth(arms, price, upper, steps, start, stop, children, z, z, scratch)
             shares[node, first + z] = min(shares[node, first + z], planes[z] + drop)
             value += shares[node, first + z]
         scratch.spent[0] += 2 * (stop - start) * children.size
@@ -241,12 +241,14 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, scratch):
 
 
 @part
-def _sawtooth(scale, spread, upper, steps, start, stop, beliefs, row, of, scratch):
+def _sawtooth(arms, price, upper, steps, start, stop, beliefs, row, of, scratch):
     """How far below the corner plane the points from `start` to `stop`, at most a block, push the bound at a belief.
 
     Every point is tried with the factors mass and mass / 2, in single precision. A point that is the best so far at
-    one of them, by row `of` of the records, is then given its best factor, in double precision.
+    one of them, by row `of` of the records, is then given its best factor, in double precision. Where people leave, the
+    price then bounds what the point leaves of the belief.
     """
+    scale, spread = arms.scale, arms.spread
     _screen(scale, spread, upper.screen, upper.drops, steps, start, stop, beliefs, row, scratch.screen)
     best, tried = 0.0, -1
     for k in range(2):
@@ -258,7 +260,32 @@ def _sawtooth(scale, spread, upper, steps, start, stop, beliefs, row, of, scratc
                     scale, spread, upper.beliefs, upper.drops, steps, start + point, beliefs, row, scratch.ratios
                 ),
             )
+            if arms.stays.shape[0] > 0 and price.rates[steps] > 0.0:
+                rest = _priced_rest(arms, price, upper, steps, start + point, beliefs, row, scratch.ratios)
+                best = min(best, rest)
             tried = point
+    return best
+
+
+@fast
+def _priced_rest(arms, price, upper, steps, point, beliefs, row, ratios):
+    """As `_best_factor`, where the price bounds what the point leaves of the belief: at the factor that it found, which
+    is the last of the ratios, and at a lower one, because what is left now costs less."""
+    n_types, rate, scale, best = beliefs.shape[1], price.rates[steps], arms.scale[steps], 0.0
+    factor = ratios[2 * n_types]
+    for _ in range(2):
+        value, mass, plane, bound = factor * upper.drops[steps, point], 0.0, 0.0, 0.0
+        for m in range(n_types):
+            rest = beliefs[row, m] - factor * upper.beliefs[steps, m, point]
+            if rest > 0.0:
+                mass += rest
+                plane += scale * arms.corner[steps, m] * rest
+                bound += rest * (price.planes[steps, m] + rate * (np.log(max(rest, TINY)) - price.log_prior[m]))
+            else:
+                value -= scale * arms.spread[steps, m] * rest
+        bound -= rate * mass * np.log(max(mass, TINY))
+        best = min(best, value - max(0.0, plane - bound))
+        factor *= LESS
     return best
 
 
@@ -351,6 +378,7 @@ def _knapsack(ratios, n, need):
             slope += equal
             offset += equal * c
             low = top
+    ratios[2 * n] = c
     return min(0.0, c * (slope - need) - offset)
 
 
@@ -361,7 +389,7 @@ def _swap(ratios, n, i, j):
 
 
 @fast
-def _drop(arms, upper, steps, beliefs, row, scratch):
+def _drop(arms, price, upper, steps, beliefs, row, scratch):
     """How far V_steps at a belief lies below the corner plane, as far as the points know."""
     if steps == 1:
         plane = arms.scale[1] * _dot(arms.corner, 1, beliefs, row)
@@ -370,7 +398,7 @@ def _drop(arms, upper, steps, beliefs, row, scratch):
     scratch.records[0, 0] = scratch.records[0, 1] = 0
     for start in range(0, upper.counts[steps], BLOCK):
         stop = min(start + BLOCK, upper.counts[steps])
-        drop = min(drop, _sawtooth(arms.scale, arms.spread, upper, steps, start, stop, beliefs, row, of, scratch))
+        drop = min(drop, _sawtooth(arms, price, upper, steps, start, stop, beliefs, row, of, scratch))
     return drop
 
 
@@ -423,7 +451,7 @@ def _widest(arms, lower, nodes, node, arm, steps, tolerance, scratch):
 
 
 @part
-def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
+def _tighten_upper(arms, price, upper, nodes, node, steps, tolerance, scratch):
     """The node's upper bound as a sawtooth point, where it improves on the points there are.
 
     A point that falls by much is put last again, where all who look for news find it, and dies where it was.
@@ -433,7 +461,7 @@ def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
     if point >= 0:
         current = upper.drops[steps, point] * mass
     else:
-        current = _drop(arms, upper, steps, nodes.beliefs, node, scratch)
+        current = _drop(arms, price, upper, steps, nodes.beliefs, node, scratch)
     gain = current / mass - drop
     if point >= 0 and 0.0 < gain < NEWS * tolerance:
         upper.drops[steps, point] = drop

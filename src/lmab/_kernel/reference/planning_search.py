@@ -10,6 +10,10 @@ homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
 The second is the soft sawtooth. Every plan's vector alpha lies between k_t and K_t, which the worst and the best plan
 earn where the type is known: t times the lowest and the highest mean where nobody leaves. At a point b whose value is
 at most v it obeys alpha . b <= v: the highest alpha . x under these is a fractional knapsack.
+In other words, V_t(x) <= c v + K_t . rest - k_t . more, where c b leaves `rest` = max(0, x - c b) of x and has `more` =
+max(0, c b - x): V_t is subadditive, and the best plan at x earns at least k_t . more with more people. Any upper bound
+on V_t(rest) may stand for K_t . rest. Where people leave, the price does (`priced_rest`): knowing the type is worth much
+more than what a session can learn before they go.
 V_1 is computed exactly wherever it is needed, so trials end with 2 steps to go. Nodes are multisets of observations,
 found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
 
@@ -31,6 +35,7 @@ from ..._shapes import Array, Bool, Float, Integer
 
 TINY = 1e-300  # probabilities below count as this where a logarithm or a ratio is taken
 KEEP = 1e-3  # a new vector or point must improve by this fraction of the tolerated error
+LESS = 0.85  # of the best factor of a point, at which the price of what the point leaves is tried, too
 SHRINK = 1 - 2 * KEEP  # a step later less error is tolerated, by more than what KEEP may lose: else trials could stall
 
 MORE, CLOSED, FULL = 0, 1, 2  # why a batch ended: its work was done, the gap is closed, an array is full
@@ -108,7 +113,7 @@ def run_trials(
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
             if depth < len(path) - 1:
                 _refresh(arms, price, upper, nodes, node, steps)
-            _tighten_upper(arms, upper, nodes, node, steps, tolerated)
+            _tighten_upper(arms, price, upper, nodes, node, steps, tolerated)
             _raise_lower(arms, lower, nodes, node, steps, tolerated)
         spent += sum(int(lower.counts[t] + upper.counts[t]) for t in range(horizon)) * arms.table.size
         if gap(lower, nodes, horizon) <= tolerance:
@@ -183,7 +188,7 @@ def _upper_value(
 ) -> float:
     if steps == 1:
         return float((arms.last @ x).max())
-    bound = min(plane(arms, x, steps) + sawtooth(arms, upper, x, steps), price_bound(price, x, steps))
+    bound = min(plane(arms, x, steps) + sawtooth(arms, price, upper, x, steps), price_bound(price, x, steps))
     node = find(nodes, key, x)
     return float(bound if node < 0 else min(bound, nodes.upper[node]))
 
@@ -193,19 +198,43 @@ def plane(arms: Arms, x: Float[Array, "M"], steps: int) -> float:
     return float(arms.scale[steps] * (arms.corner[steps] @ x))
 
 
-def sawtooth(arms: Arms, upper: Upper, x: Float[Array, "M"], steps: int) -> float:
+def sawtooth(arms: Arms, price: Price, upper: Upper, x: Float[Array, "M"], steps: int) -> float:
     """How far below the corner plane the points push the bound at x."""
     points, drops = upper.beliefs[steps].T, upper.drops[steps]
     weights = arms.scale[steps] * arms.spread[steps]
     each = [knapsack(points[i], drops[i], weights, x) for i in range(upper.counts[steps])]
+    if len(arms.stays) and price.rates[steps] > 0:
+        each += [priced_rest(arms, price, points[i], drops[i], x, steps) for i in range(upper.counts[steps])]
     return min(each, default=0.0)
 
 
 def knapsack(point: Float[Array, "M"], drop: float, weights: Float[Array, "M"], x: Float[Array, "M"]) -> float:
     """min over c >= 0 of c * drop + weights . max(0, c * point - x): convex and piecewise linear, so at some ratio."""
+    return _best_factor(point, drop, weights, x)[1]
+
+
+def _best_factor(
+    point: Float[Array, "M"], drop: float, weights: Float[Array, "M"], x: Float[Array, "M"]
+) -> tuple[float, float]:
+    """The best factor of a point, and what it gives."""
     ratios = np.append(x / np.maximum(point, TINY), 0.0)
     ratios = ratios[np.isfinite(ratios)]
-    return float((ratios * drop + np.maximum(0, np.outer(ratios, point) - x) @ weights).min())
+    values = ratios * drop + np.maximum(0, np.outer(ratios, point) - x) @ weights
+    return float(ratios[values.argmin()]), float(values.min())
+
+
+def priced_rest(
+    arms: Arms, price: Price, point: Float[Array, "M"], drop: float, x: Float[Array, "M"], steps: int
+) -> float:
+    """As `knapsack`, where the price bounds what the point leaves of x; for two factors, of which any would do."""
+    weights = arms.scale[steps] * arms.spread[steps]
+    best = _best_factor(point, drop, weights, x)[0]
+    each = []
+    for factor in (best, LESS * best):
+        rest = np.maximum(0, x - factor * point)
+        cheaper = max(0.0, plane(arms, rest, steps) - price_bound(price, rest, steps))
+        each.append(float(factor * drop + np.maximum(0, factor * point - x) @ weights - cheaper))
+    return min(each)
 
 
 def price_bound(price: Price, x: Float[Array, "M"], steps: int) -> float:
@@ -225,14 +254,16 @@ def _best_vector(lower: Lower, x: Float[Array, "M"], steps: int) -> tuple[float,
     return float(values[best]), best
 
 
-def _tighten_upper(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int, tolerance: float) -> None:
+def _tighten_upper(
+    arms: Arms, price: Price, upper: Upper, nodes: Nodes, node: int, steps: int, tolerance: float
+) -> None:
     """The node's upper bound as a sawtooth point, where it improves on the points there are."""
     x, mass = nodes.beliefs[node], nodes.beliefs[node].sum()
     drop = (nodes.upper[node] - plane(arms, x, steps)) / mass
     point = nodes.points[node]
     if point >= 0:
         upper.drops[steps, point] = min(upper.drops[steps, point], drop)
-    elif drop * mass < sawtooth(arms, upper, x, steps) - KEEP * tolerance * mass:
+    elif drop * mass < sawtooth(arms, price, upper, x, steps) - KEEP * tolerance * mass:
         point = upper.counts[steps]
         upper.beliefs[steps, :, point] = upper.screen[steps, :, point] = x / mass
         upper.drops[steps, point] = drop
