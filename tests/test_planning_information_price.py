@@ -215,3 +215,33 @@ def test_with_few_types_plans_of_long_sessions_are_proved_soon():
     before = small.upper_bound
     small.bound_on_a_grid(1 << 18, Clock(60.0))  # it would take more memory than it may
     assert small.upper_bound == before
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_where_people_leave_the_price_is_close_to_the_best_and_may_be_stopped_at_any_time(seed):
+    rng, bandit = np.random.default_rng(seed), lmab.random_bandit(6, 30, kind="hard", rng=seed)
+    leaving = rng.beta(0.6, 4.0, (6, 30, 2))
+    problem = Problem.of(dataclasses.replace(bandit, leaving=leaving), 8)
+
+    def at_start(**options: object) -> float:
+        return information_price(
+            problem.means, problem.table, problem.weights, 8, people_leave=True, **options
+        ).at_start
+
+    ends = [at_start(rounds=rounds) for rounds in (0, 10, 600)]
+    assert ends[0] > ends[1] > ends[2]
+    assert at_start() - ends[2] < 0.15 * (ends[0] - ends[2])
+    best = lmab.plan(problem.bandit, horizon=8).lower
+    for n_calls in (0, 5, 200):
+        calls = iter(range(10**6))
+        assert at_start(stop=lambda calls=calls, n=n_calls: next(calls) >= n) >= best
+
+
+def test_where_nobody_leaves_the_search_for_people_who_leave_finds_as_good_a_price():
+    problem = Problem.of(lmab.random_bandit(5, 20, kind="hard", rng=0), 6)
+    best = lmab.plan(problem.bandit, horizon=6).lower
+    plain, found = (
+        information_price(problem.means, problem.table, problem.weights, 6, people_leave=leave).at_start
+        for leave in (False, True)
+    )
+    assert best <= found <= 1.002 * plain

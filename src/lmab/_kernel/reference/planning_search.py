@@ -12,8 +12,8 @@ earn where the type is known: t times the lowest and the highest mean where nobo
 at most v it obeys alpha . b <= v: the highest alpha . x under these is a fractional knapsack.
 In other words, V_t(x) <= c v + K_t . rest - k_t . more, where c b leaves `rest` = max(0, x - c b) of x and has `more` =
 max(0, c b - x): V_t is subadditive, and the best plan at x earns at least k_t . more with more people. Any upper bound
-on V_t(rest) may stand for K_t . rest. Where people leave, the price does (`priced_rest`): knowing the type is worth much
-more than what a session can learn before they go.
+on V_t(rest) may stand for K_t . rest. Where people leave, the price does (`priced_rest`): knowing the type is worth
+much more than what a session can learn before they go.
 V_1 is computed exactly wherever it is needed, so trials end with 2 steps to go. Nodes are multisets of observations,
 found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
 
