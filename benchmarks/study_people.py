@@ -214,7 +214,7 @@ def plans(name: str, number: int) -> Row:
     earned, own = [], []
     for row in unseen:
         person = replace(bandit, weights=row)
-        there = VectorPolicy(person, policy.vectors, policy.arms, policy.starts, horizon=7)
+        there = VectorPolicy(person, policy.vectors, policy.arms, policy.starts, horizon=7, looks=policy.looks)
         earned.append(lmab.evaluate(there, person, horizon=7, rng=0).mean)
         own.append(lmab.evaluate(lmab.plan(person, horizon=7), person, horizon=7, rng=0).mean)
     share = float(np.sum(earned) / np.sum(own))

@@ -190,7 +190,8 @@ class Improved:
 def merged(policy: VectorPolicy, bandit: LatentBandit, roots: Float[Array, "G M"]) -> DecisionTree:
     """The decisions of a policy for discrete rewards; histories of a step that follow the same vector are one decision.
 
-    `roots` are the weights at which sessions start, times the share of the sessions.
+    These are the decisions of the vectors alone: the policy earns at least as much where it looks ahead. `roots` are
+    the weights at which sessions start, times the share of the sessions.
     """
     outcomes, beliefs = _outcomes(bandit), roots
     levels: list[TreeLevel] = []

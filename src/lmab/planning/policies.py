@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from .problem import BINS, Problem
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
 _CHUNK = 1 << 22  # scores computed at once
 _WALKED = 20_000  # histories of one step that are walked to bound a policy from below
+LOOKS = 2  # first steps at which the policy of a plan for many priors looks ahead
+_TRIED = 4  # arms that it tries there: those with which the plans that are worth most begin
+_LOOKED = 1 << 21  # multiplications that looking ahead may take at a belief
 OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
 
 
@@ -218,11 +221,26 @@ class TablePolicy(PlannedPolicy):
         return cls(bandit, record.arrays["values"], **record.fields, type_prior=cls._prior_of(record))
 
 
+class _Outcomes(NamedTuple):
+    """What arms show and pay, over all types of a bandit."""
+
+    table: Float[Array, "D M"]  # row a*Z + z: the probability of value or bin z of arm a, and that the session goes on
+    means: Float[Array, "A M"]
+
+    @property
+    def n_values(self) -> int:
+        return len(self.table) // len(self.means)
+
+
 class VectorPolicy(PlannedPolicy):
     """The first arm of the plan that is worth most at the belief: it earns at least that much.
 
     `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go and `arms` their first arms. Where that
     arm is not allowed, the allowed arm with the highest mean plus value of the plans afterwards.
+
+    At the first `looks` steps the policy looks two rewards ahead (one, where that would take long) and compares what
+    the plans are worth there: it earns at least as much, and more where a session begins at a prior that the plans were
+    not made for. After these steps the belief depends less on the prior.
 
     Examples:
         >>> import lmab
@@ -246,8 +264,10 @@ class VectorPolicy(PlannedPolicy):
         horizon: int,
         bins: int = BINS,
         type_prior: TypePrior | None = None,
+        looks: int = 0,
     ) -> None:
         super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
+        self.looks = check_count("looks", looks, minimum=0)
         if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 1).any():
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
@@ -278,11 +298,67 @@ class VectorPolicy(PlannedPolicy):
         stage, first = self._transposed[remaining - 1], self.arms[self.starts[remaining - 1] :]
         block = max(1, _CHUNK // stage.shape[1])
         beliefs = state.memory
-        best = [best_allowed(beliefs[i : i + block] @ stage) for i in range(0, len(beliefs), block)]
-        chosen = first[np.concatenate(best)]
+        depth = self._depth(remaining) if state.step < self.looks else 0
+        if depth:
+            chosen = self._look_ahead(beliefs, remaining, depth)
+        else:
+            best = [best_allowed(beliefs[i : i + block] @ stage) for i in range(0, len(beliefs), block)]
+            chosen = first[np.concatenate(best)]
         if allowed is not None:
             chosen = self._replace_forbidden(state, chosen, allowed)
         return chosen
+
+    def _look_ahead(self, beliefs: Float[Array, "n M"], remaining: int, depth: int) -> Integer[Array, "n"]:
+        """The arm after which the plans are worth most, at each belief; equal beliefs are looked at once."""
+        _, first, group = np.unique(beliefs, axis=0, return_index=True, return_inverse=True)
+        distinct, scores = beliefs[first], max(self._scores(remaining, ahead) for ahead in range(depth + 1))
+        block = max(1, _CHUNK // scores)
+        found = [self._tried(distinct[i : i + block], remaining, depth) for i in range(0, len(distinct), block)]
+        each = [arms[np.arange(len(arms)), best_allowed(values)] for arms, values in found]
+        return np.asarray(np.concatenate(each)[group.ravel()])
+
+    def _depth(self, remaining: int) -> int:
+        """How many rewards to look ahead: the same for all beliefs, so that a session does not depend on others."""
+        depths = [depth for depth in (1, 2) if depth < remaining]
+        short = [depth for depth in depths if self._scores(remaining, depth) * self.bandit.n_types <= _LOOKED]
+        return max(short, default=0)
+
+    def _scores(self, remaining: int, ahead: int) -> int:
+        """How many scores of plans a belief takes, after so many rewards."""
+        return (_TRIED * self._outcomes.n_values) ** ahead * len(self._stage(remaining - ahead))
+
+    @cached_property
+    def _outcomes(self) -> _Outcomes:
+        table = np.ascontiguousarray(self.bandit.outcomes(self.bins)[0])
+        return _Outcomes(table, np.ascontiguousarray(self.bandit.means.T))
+
+    def _tried(
+        self, beliefs: Float[Array, "n M"], remaining: int, depth: int
+    ) -> tuple[Integer[Array, "n c"], Float[Array, "n c"]]:
+        """The arms whose plans are worth most, rising, and what each is worth when looking `depth` rewards ahead."""
+        columns, arms, begins = self._by_arm[remaining - 1]
+        worth = np.maximum.reduceat(beliefs @ columns, begins, axis=1)
+        worth = (worth / np.maximum(np.abs(worth).max(axis=1, keepdims=True), SMALL)).round(12)  # ties are by number
+        tried = arms[np.sort(np.argsort(-worth, axis=1, kind="stable")[:, :_TRIED], axis=1)]
+        table, means, n_values = self._outcomes.table, self._outcomes.means, self._outcomes.n_values
+        codes = tried[..., None] * n_values + np.arange(n_values)
+        after = (beliefs[:, None, None] * table[codes]).reshape(-1, beliefs.shape[1])
+        if depth > 1:
+            best = self._tried(after, remaining - 1, depth - 1)[1].max(axis=1)
+        else:
+            best = (after @ self._transposed[remaining - 2]).max(axis=1)
+        return tried, np.einsum("nm,ncm->nc", beliefs, means[tried]) + best.reshape(codes.shape).sum(axis=2)
+
+    @cached_property
+    def _by_arm(self) -> list[tuple[Float[Array, "M K"], Integer[Array, "k"], Integer[Array, "k"]]]:
+        """For 1, 2, ... steps to go: the plans by their first arm, these arms, and where the plans of each begin."""
+        found = []
+        for remaining in range(1, self.horizon + 1):
+            first = self.arms[self.starts[remaining - 1] : self.starts[remaining]]
+            order = np.argsort(first, kind="stable")
+            arms, begins = np.unique(first[order], return_index=True)
+            found.append((np.ascontiguousarray(self._transposed[remaining - 1][:, order]), arms, begins))
+        return found
 
     def _replace_forbidden(
         self, state: State, chosen: Integer[Array, "n"], allowed: Bool[Array, "n A"]
@@ -297,7 +373,8 @@ class VectorPolicy(PlannedPolicy):
     def record(self) -> files.Record:
         base = super().record()
         arrays = {"vectors": self.vectors, "arms": self.arms, "starts": self.starts}
-        return files.Record(base.kind, base.fields, arrays, base.records)
+        fields = {**base.fields, **({"looks": self.looks} if self.looks else {})}
+        return files.Record(base.kind, fields, arrays, base.records)
 
     @classmethod
     def from_record(cls, record: files.Record) -> VectorPolicy:
@@ -309,12 +386,12 @@ class VectorPolicy(PlannedPolicy):
 class QuickVectors:
     """The decisions of a `VectorPolicy` for one session, without arrays of sessions and masks.
 
-    What is rare is left to the policy: a reward that is met for the first time, and a belief near the end of the
-    numeric range.
+    What is rare is left to the policy: a reward that is met for the first time, a belief near the end of the numeric
+    range, and a step at which it looks ahead; the compact form remembers these decisions.
     """
 
     def __init__(self, policy: VectorPolicy) -> None:
-        self._policy, self._horizon = policy, policy.horizon
+        self._policy, self._horizon, self._looks = policy, policy.horizon, policy.looks
         self._arms, self._starts = policy.arms.tolist(), policy.starts.tolist()
         self._vectors = np.ascontiguousarray(policy.vectors)
         self._scores = np.empty(int(np.diff(policy.starts).max()))
@@ -322,7 +399,9 @@ class QuickVectors:
         module = kernel("planning")
         self._updated, self._best_plan = module.updated, module.best_plan
 
-    def arm(self, state: CompactState) -> int:
+    def arm(self, state: CompactState) -> int | None:
+        if state.step < self._looks:
+            return None
         left, starts = self._horizon - state.step, self._starts
         return self._arms[self._best_plan(state.memory, self._vectors, starts[left - 1], starts[left], self._scores)]
 
@@ -343,7 +422,8 @@ def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Intege
     starts = np.cumsum([0, *(len(arms) for _, arms in distinct)])
     vectors = problem.spread(np.concatenate([vectors for vectors, _ in distinct]))
     arms = np.concatenate([arms for _, arms in distinct]).astype(np.int64)
-    return VectorPolicy(problem.bandit, vectors, arms, starts, **problem.of_policy)
+    looks = 0 if problem.priors is None else LOOKS
+    return VectorPolicy(problem.bandit, vectors, arms, starts, **problem.of_policy, looks=looks)
 
 
 def _distinct(
