@@ -288,7 +288,7 @@ STUDIES: dict[str, tuple[Callable[[str, int], Row], Sequence[str], int]] = {
     "keep": (keep, (".3", ".6", ".9"), 1),
     "keep-given": (keep_given, (".3", ".6", ".9"), 4),
     "election": (election, ("5",), 8),
-    "plans": (plans, ("hard .3", "spherical .3", "hard 2", "spherical 2"), 3),
+    "plans": (plans, ("hard .3", "spherical .3", "hard 2", "spherical 2"), 6),
 }
 
 

@@ -26,7 +26,7 @@ from .problem import BINS, Bounds, Clock, Plan, Problem
 
 _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 MAX_HORIZON = 10_000
-REPRESENTATIVES = 64  # priors that a plan for people with features is made for; at others it earns 99.6% to 100%
+REPRESENTATIVES = 64  # priors that a plan for people with features is made for; at others it earns 99.9% to 100%
 _PEOPLE = 2_000  # different priors, the most frequent ones, at which bounds are proved one by one where that helps
 LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
