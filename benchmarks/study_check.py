@@ -60,13 +60,19 @@ def run(family: str, log_number: int) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """How many logs of each family were confirmed, as Markdown."""
-    lines = ["| family | logs | confirmed | fit, check: seconds |", "|---|---|---|---|"]
+    lines = [
+        "| family | logs | confirmed | fit, check: seconds | check in fits: median, most |",
+        "|---|---|---|---|---|",
+    ]
     for family in FAMILIES:
         mine = [row for row in rows if row["family"] == family]
         if mine:
-            fit, check = np.median([row["seconds"] for row in mine], axis=0)
+            seconds = np.array([row["seconds"] for row in mine])
+            fit, check = np.median(seconds, axis=0)
+            fits = seconds[:, 1] / seconds[:, 0]
             confirmed = sum(row["agrees"] for row in mine)
-            lines.append(f"| {family} | {len(mine)} | {confirmed} | {fit:.1f}, {check:.1f} |")
+            cost = f"{fit:.2f}, {check:.2f} | {np.median(fits):.1f}, {fits.max():.1f}"
+            lines.append(f"| {family} | {len(mine)} | {confirmed} | {cost} |")
     return "\n".join(lines)
 
 
