@@ -45,6 +45,7 @@ _PRELOAD = [
     *("typer.testing", "rich.console", "starlette.applications", "httpx", "msgspec", "uvicorn"),
 ]
 _KERNELS = "_kernel/compiled/"
+KEPT = ROOT / "build" / "mutants"  # the outcomes of each seed
 FIRST = 4  # test files that a fault meets before all the others
 LONG = 10.0  # seconds of a test function (tests/times.tsv), from which on it runs only where it is named
 _OPTIONS = (
@@ -184,28 +185,35 @@ def _compiled_anew(copy: Path, file: str) -> Iterator[None]:
 
 
 def failing(tests: Iterable[str], copy: Path, processes: int) -> dict[str, str]:
-    """The tests that fail on the package as it is, file by file, with pytest's words."""
+    """The tests that fail on the package as it is, with pytest's words: all at once, and where one fails, by files."""
     by_file: dict[str, set[str]] = defaultdict(set)
     for test in tests:
         by_file[test.split("::")[0]].add(test)
+    if not by_file or run_tests(copy, sorted(set().union(*by_file.values())), 600)[0] == 0:
+        return {}
     wanted = [[name] if name in tests else sorted(tests) for name, tests in sorted(by_file.items())]
     with ThreadPoolExecutor(processes) as pool:
         results = zip(wanted, pool.map(lambda tests: run_tests(copy, tests, 600), wanted), strict=True)
         return {test: text[-2000:] for tests, (status, text) in results if status for test in tests}
 
 
-def hunt(chosen: Sequence[Fault], processes: int, limit: float) -> list[Outcome]:
-    """Try all faults, several at a time, each process in a copy of its own.
+def hunt(
+    chosen: Sequence[Fault], processes: int, limit: float, *, minutes: float = float("inf"), kept: Path | None = None
+) -> list[Outcome]:
+    """Try all faults, several at a time, each process in a copy of its own; after so many minutes no further one.
 
     Afterwards every test that killed runs on the package as it is. Where it fails there too, the fault is tried again
-    without it.
+    without it. Each outcome is written into the file `kept` at once, so that a hunt that is cut off is not lost.
     """
+    end = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(processes):
             copies.put(Path(shutil.copytree(ROOT / "src", Path(folder) / str(number))))
 
-        def one(fault: Fault) -> Outcome:
+        def one(fault: Fault) -> Outcome | None:
+            if time.monotonic() > end:
+                return None
             copy = copies.get()
             try:
                 return judged(attempt(fault, copy, limit), equivalents())
@@ -216,11 +224,17 @@ def hunt(chosen: Sequence[Fault], processes: int, limit: float) -> list[Outcome]
             outcomes: list[Outcome] = []
             with ThreadPoolExecutor(processes) as pool:
                 for job in as_completed([pool.submit(one, fault) for fault in some]):
-                    outcomes.append(job.result())
-                    _say(outcomes[-1], len(outcomes), len(some))
+                    outcome = job.result()
+                    if outcome is not None:
+                        outcomes.append(outcome)
+                        _say(outcome, len(outcomes), len(some))
+                        _keep(outcome, kept)
             return outcomes
 
         outcomes = tried(chosen)
+        end = float("inf")
+        if len(outcomes) < len(chosen):
+            print(f"{len(outcomes)} of {len(chosen)} faults were tried in {minutes:g} minutes")
         broken = failing({killer(o) for o in outcomes} - {""}, Path(folder) / "0", processes)
         for test in broken:
             print(f"fails without any fault: {test}")
@@ -261,6 +275,15 @@ def _say(outcome: Outcome, number: int, total: int) -> None:
     print(f"[{number}/{total}] {outcome.verdict:8} {outcome.fault.id} ({outcome.seconds:.0f} s): {why}", flush=True)
     if outcome.verdict in (SURVIVED, ERROR):
         print(_changed(outcome.fault), flush=True)
+
+
+def _keep(outcome: Outcome, kept: Path | None) -> None:
+    """Add a line to the file of outcomes."""
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        why = outcome.why.splitlines()[0] if outcome.why else ""
+        with kept.open("a") as file:
+            file.write(f"{outcome.verdict}\t{outcome.fault.id}\t{outcome.seconds:.0f}\t{why}\n")
 
 
 def _changed(fault: Fault) -> str:
@@ -328,6 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     old = commands.add_parser("listed", help="the faults of mutants/*.toml")
     old.add_argument("names", nargs="*", help="ids, files or packages of the library, or lists; none: all")
     for command in (fresh, old):
+        command.add_argument("--minutes", type=float, default=float("inf"), help="after which no further one is tried")
         command.add_argument("--list", action="store_true", help="print the faults and run nothing")
         command.add_argument("--processes", type=int, default=2, help="faults tried at the same time")
         command.add_argument("--limit", type=float, default=90.0, help="seconds of processor after which tests failed")
@@ -347,13 +371,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command == "drawn":
         print(f"seed {options.seed}")
-        chosen, floor = drawn(options.number, options.seed), DRAWN
+        chosen, floor, name = drawn(options.number, options.seed), DRAWN, str(options.seed)
     else:
-        chosen, floor = listed(options.names), LISTED
+        chosen, floor, name = listed(options.names), LISTED, "listed"
     if options.list:
         for fault in chosen:
             print(f"{fault.id}\t{fault.file}\t{' '.join(fault.tests)}")
         return 0
     _FORKS.set_forkserver_preload(_PRELOAD)
-    begin = time.perf_counter()
-    return report(hunt(chosen, options.processes, options.limit), floor, time.perf_counter() - begin)
+    begin, kept = time.perf_counter(), KEPT / f"{name}.tsv"
+    kept.unlink(missing_ok=True)
+    outcomes = hunt(chosen, options.processes, options.limit, minutes=options.minutes, kept=kept)
+    return report(outcomes, floor, time.perf_counter() - begin)

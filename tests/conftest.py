@@ -7,12 +7,14 @@ import gc
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 # Before NumPy comes in: workers that share two cores must not each start two threads for every small matrix.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import hypothesis
+import kernels
 import numpy as np
 import pytest
 import shapes
@@ -41,6 +43,19 @@ hypothesis.settings.load_profile("lmab")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help=f"leave out the tests that take {times.QUICK} s or more")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of this run where it meets the others."""
+    node.workerinput["kernels"] = kernels.meeting_place()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before any test file is imported, because some of them plan."""
+    folder = getattr(session.config, "workerinput", {}).get("kernels")
+    if folder:
+        kernels.together(Path(folder), kernels.JOBS)
 
 
 def pytest_report_header() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,6 @@ from lmab.policies import MUCB, Exploring
 BANDIT = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.2, 0.7, 0.1], [0.1, 0.8, 0.3, 0.6]])
 HARD = lmab.random_bandit(4, 20, kind="hard", rng=0)
 LOG = lmab.simulate(BANDIT, lmab.Uniform(4), n_sessions=300, horizon=5, rng=1)
-FITTED = lmab.fit(LOG, n_types=2, method=EM(restarts=2), check=False, rng=0)
-PLAN = lmab.plan(FITTED, horizon=3)
 FAST = EM(restarts=2, prior=1.0)
 HISTORIES = [[(arm, float(reward)) for arm, reward in zip(s.arms, s.rewards, strict=True)][:3] for s in LOG[:60]]
 
@@ -61,8 +60,15 @@ def climbed(**options):
     return found.trace.tolist(), found.message
 
 
+@cache
+def planned():
+    """A fit and its plan; not made on import, because every process of a run imports every file."""
+    estimate = lmab.fit(LOG, n_types=2, method=EM(restarts=2), check=False, rng=0)
+    return estimate, lmab.plan(estimate, horizon=3)
+
+
 def certified(**options):
-    found = lmab.certify(FITTED, PLAN, LOG, rng=0, **({"n_draws": 20} | options))
+    found = lmab.certify(*planned(), LOG, rng=0, **({"n_draws": 20} | options))
     return found.value, found.draws.shape
 
 
@@ -188,7 +194,7 @@ DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ("EM", climbed, "tolerance", 1e-8, 1e-3),
     ("EM", climbed, "accelerate", True, False),
     ("certify", certified, "confidence", 0.9, 0.95),
-    ("certify", lambda **o: lmab.certify(FITTED, PLAN, LOG, rng=0, **o).draws.shape, "n_draws", 100, 50),
+    ("certify", lambda **o: lmab.certify(*planned(), LOG, rng=0, **o).draws.shape, "n_draws", 100, 50),
     ("evaluate", off_policy, "confidence", 0.95, 0.9),
     ("random_bandit", lambda **o: lmab.random_bandit(8, 30, rng=0, **o).means.tolist(), "rank", 4, 5),
     ("random_bandit", lambda **o: lmab.random_bandit(3, 8, rng=0, **o).means.tolist(), "kind", "spherical", "hard"),

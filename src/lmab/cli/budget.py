@@ -65,7 +65,7 @@ def budget(
             f"Sessions of {horizon} steps are too short for --gamma {gamma:g}: Lemma C.2 promises nothing below "
             f"{_text(apart['separated_horizon'])} steps. Use longer sessions or a larger gamma."
         )
-    if needed is None:
+    if not measure:
         console.print("Add --measure 5 to measure the need in practice (maximum likelihood on uniform exploration).")
     else:
         found = f"{needed:,}" if needed else f"more than {_SIZES[-1]:,}"

@@ -385,7 +385,8 @@ class Search:
     def use(self, prices: Sequence[InformationPrice]) -> None:
         """Take over the prices, and grow the trees anew: what their nodes hold was computed without. Points stay."""
         horizon, old = self.problem.horizon, self.upper_bounds
-        self.prices = [Price(price.planes, price.rates, np.log(price.prior)) for price in prices]
+        whole = np.ascontiguousarray  # numba would compile the search anew for slices of what several priors share
+        self.prices = [Price(whole(price.planes), whole(price.rates), np.log(price.prior)) for price in prices]
         priced = [prices[0].at_start * self.problem.weights.sum()]
         if len(self.roots) > 1:  # off its own prior, a price also charges for what the prior tells
             priced = [price_bound(*pair, horizon) for pair in zip(self.prices, self.starts, strict=True)]

@@ -1,0 +1,71 @@
+"""Kernels compiled once for all processes of a run.
+
+Processes that begin on a fresh clone would each compile the same kernels, which takes each of them half a minute. So
+they share the work: each takes the next job that nobody has taken, and goes on when all jobs are done.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+COMPILED = Path(__file__).parent.parent / "src" / "lmab" / "_kernel" / "compiled"
+PATIENCE = 120.0  # seconds that a process waits for the others; then it compiles what it needs
+
+
+@cache
+def meeting_place() -> str:
+    """A folder in which the processes of this run say what they do; empty where kernels were compiled before."""
+    if any((COMPILED / "__pycache__").glob("*.nbi")):
+        return ""
+    folder = tempfile.mkdtemp(prefix="lmab-kernels-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def together(folder: Path, jobs: Sequence[Callable[[], object]], patience: float = PATIENCE) -> None:
+    """Do the jobs that no other process does, and wait until those of the others are done."""
+    for number, job in enumerate(jobs):
+        try:
+            (folder / f"{number}.taken").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        job()
+        (folder / f"{number}.done").touch()
+    end = time.monotonic() + patience
+    while time.monotonic() < end and len(list(folder.glob("*.done"))) < len(jobs):
+        time.sleep(0.05)
+
+
+def _search() -> None:
+    """The search for plans, by far the longest."""
+    import lmab
+
+    lmab.plan(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), horizon=3)
+
+
+def _fits() -> None:
+    """Fits with a learned prior, from counts of few sessions and of many, and what a certificate needs."""
+    import lmab
+
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=60, horizon=3, rng=0)
+    estimate = lmab.fit(log, n_types=2, check=False, rng=0)
+    estimate.information()
+
+
+def _normal() -> None:
+    """Fits of normal rewards."""
+    import lmab
+
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=60, horizon=3, rng=0)
+    lmab.fit(log, n_types=2, rewards="gaussian", check=False, rng=0)
+
+
+JOBS = (_search, _fits, _normal)  # the longest first

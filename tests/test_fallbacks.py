@@ -1,0 +1,325 @@
+"""Off the usual path: refusals, fallbacks and words that no ordinary run reaches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import lmab
+from lmab import checks, files, learning
+from lmab.cli import budget
+from lmab.cli.app import app
+from lmab.cli.compare import _labels
+from lmab.data.features import person_values, require_endings
+from lmab.data.log_files import Places
+from lmab.errors import InvalidArgument, InvalidData, InvalidFile
+from lmab.estimation import EM, MomentMatching
+from lmab.estimation.families import observe
+from lmab.evaluation.certificate import Certificate
+from lmab.evaluation.compare import Comparison
+from lmab.evaluation.off_policy import check_log
+from lmab.experiment.page import _provenance
+from lmab.learning.history_ucbvi import HistoryPolicy
+from lmab.learning.l_ucrl import OptimisticPolicy
+from lmab.moments.core_set import design
+from lmab.planning.once.point_based import rounds_of
+from lmab.reporting import gather, page
+from lmab.reporting.contents import look
+from lmab.serve.messages import Problem, check_finite
+from lmab.simulation import leaves
+from lmab.testing.oracle import discrete_cases
+from lmab.testing.report import Broken, expect_refusal
+
+RUNNER = CliRunner()
+BANDIT = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.2, 0.7], [0.1, 0.8, 0.3]])
+LOG = lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=40, horizon=3, rng=1)
+LARGER = lmab.simulate(lmab.random_bandit(2, 4, rng=0), lmab.Uniform(4), n_sessions=8, horizon=3, rng=1)
+ONE_STEP = lmab.Sessions.from_arrays(LOG.arms[:, None], LOG.rewards[:, None])
+GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]])
+
+
+def run(*words):
+    result = RUNNER.invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def of_kind(kind, noun):
+    """The record of a noun that calls itself another."""
+    return replace(noun.record(), kind=kind)
+
+
+def history(scores):
+    return HistoryPolicy([0.0, 1.0], scores)
+
+
+def subspace():
+    played = lmab.simulate(GAUSSIAN, lmab.Uniform(2), n_sessions=60, horizon=3, rng=0)
+    return lmab.moments.subspace(played, rank=2, rewards="gaussian")
+
+
+REFUSALS = [
+    (
+        lambda: checks.check_same_length("it", [1, 2], [1]),
+        InvalidArgument,
+        "the parts of it must have the same length, got [2, 1]",
+    ),
+    (
+        lambda: observe(LOG, rewards="binned", scale=1.0),
+        InvalidArgument,
+        "values and scale must be None for binned rewards, got some",
+    ),
+    (
+        lambda: observe(LOG, rewards="binned", values=[0.0]),
+        InvalidArgument,
+        "values and scale must be None for binned rewards, got some",
+    ),
+    (
+        lambda: MomentMatching().fit(observe(ONE_STEP), n_types=2, rng=0),
+        InvalidArgument,
+        "sessions must have at least 2 steps, got 1",
+    ),
+    (
+        lambda: lmab.fit(LOG, n_types=2, method=EM(restarts=1, prior=1.0), check=False, rng=0).posterior(LARGER),
+        InvalidArgument,
+        "sessions must have at most 3 arms, got 4",
+    ),
+    (
+        lambda: check_log(lmab.Uniform(3), LOG, 2, lmab.random_bandit(2, 4, rng=0)),
+        InvalidArgument,
+        "model must have 3 arms, got 4",
+    ),
+    (
+        lambda: history([np.zeros((1, 2)), np.zeros((3, 2))]),
+        InvalidArgument,
+        "scores[1] must have 4 rows, got shape (3, 2)",
+    ),
+    (
+        lambda: history([np.zeros((1, 2)), np.zeros((4, 2))]).skip(lmab.Uniform(2).start(1)),
+        InvalidArgument,
+        "arm must be known at every step",
+    ),
+    (
+        lambda: OptimisticPolicy(BANDIT, [[0.0, 0.9]]),
+        InvalidArgument,
+        "bonus must have shape (2, 3), got (1, 2)",
+    ),
+    (
+        lambda: lmab.LatentBandit.from_record(of_kind("plan", BANDIT)),
+        InvalidFile,
+        "holds a plan, not a bandit",
+    ),
+    (
+        lambda: lmab.TypePrior.from_record(of_kind("bandit", lmab.TypePrior.constant([0.5, 0.5]))),
+        InvalidFile,
+        "holds a bandit, not a type_prior",
+    ),
+    (
+        lambda: Certificate.from_record(files.Record("certificate", {}, {"draws": np.zeros(3)}, {})),
+        InvalidFile,
+        "damaged: draws must be a table, got shape (3,)",
+    ),
+    (
+        lambda: design(subspace(), events="events"),
+        InvalidArgument,
+        "events must be 'pairs' or 'arms' for continuous rewards, got 'events'",
+    ),
+    (
+        lambda: lmab.Uniform(3).distribution(lmab.Uniform(3).start(2), n_arms=4),
+        InvalidArgument,
+        "n_arms must be the policy's 3, got 4",
+    ),
+    (
+        lambda: look(BANDIT, lmab.Uniform(3), LARGER, 3),
+        InvalidArgument,
+        "logs must have the model's 3 arms, got 4",
+    ),
+    (
+        lambda: require_endings(np.array([2, 3]), np.array([1])),
+        InvalidArgument,
+        "ended must hold one entry for each of the 2 sessions, got 1",
+    ),
+    (
+        lambda: _labels("a,b,c"),
+        InvalidArgument,
+        "--labels must be two labels with a comma between them, got 'a,b,c'",
+    ),
+    (lambda: check_finite(float("inf")), Problem, "reward must be a finite number"),
+    (
+        lambda: expect_refusal(lambda: {}["nothing"], "a key", "key"),
+        Broken,
+        "a key must raise a ValueError such as InvalidArgument, got KeyError: 'nothing'",
+    ),
+    (
+        lambda: lmab.Sessions.from_frame(
+            pd.DataFrame({"s": [0.5, np.nan], "a": [0, 1], "r": [0.0, 1.0]}), session="s", arm="a", reward="r"
+        ),
+        InvalidData,
+        "column 's' has a missing value in row 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSALS, ids=[words for _, _, words in REFUSALS])
+def test_a_refusal_names_what_is_wrong(call, error, words):
+    with pytest.raises(error) as refused:
+        call()
+    assert words in str(refused.value)
+
+
+def test_a_run_whose_rounds_do_not_add_up_is_damaged(tmp_path):
+    run = learning.Run(learning.UCB(), n_arms=3, horizon=3, n_sessions=40, rng=0)
+    run.tell(run.ask().on(lmab.Simulator(BANDIT, horizon=3, rng=0)))
+    record = run.record()
+    record.arrays["rounds"][0] += 1
+    with pytest.raises(InvalidFile, match=r"damaged: rounds of (\d+) sessions, and \d+ sessions"):
+        learning.run.restore_run(record)
+
+
+def test_a_reward_family_that_nobody_knows_is_refused():
+    record = BANDIT.record()
+    with pytest.raises(InvalidArgument, match=r"rewards must be .* got 'other'"):
+        lmab.LatentBandit.from_record(
+            replace(record, records={"rewards": replace(record.records["rewards"], kind="other")})
+        )
+
+
+def test_policies_of_any_number_of_arms_say_so():
+    policy = lmab.policies.Stationary(1)
+    assert repr(policy) == "Stationary(any arms, any horizon)"
+    assert ">any<" in policy._repr_html_()
+
+
+def test_a_comparison_without_an_interval_says_so():
+    found = Comparison(2.5, 2.0, None, float("nan"), "model", 20, 20.0)
+    assert repr(found) == "Comparison(+0.5 (no interval): 2.5 against 2, model)"
+
+
+def test_a_design_says_how_many_rows_it_keeps():
+    found = design(np.vander(np.linspace(-1, 1, 5), 2, increasing=True))
+    assert repr(found) == f"Design({len(found.support)} of 5 rows, k = 2, g = {found.g:.6g})"
+
+
+def test_priors_are_equal_to_priors_alone():
+    prior = lmab.TypePrior.constant([0.5, 0.5])
+    assert prior == lmab.TypePrior.constant([0.5, 0.5])
+    assert prior != "a prior"
+
+
+def test_the_chance_of_a_reward_below_an_edge():
+    rewards = lmab.LatentBandit.categorical([1.0], [[[0.2, 0.3, 0.5]]], [0.0, 1.0, 2.0]).rewards
+    np.testing.assert_allclose(rewards.below(np.array([0.0, 0.5, 1.0, 1.5, 3.0]))[0, 0], [0.0, 0.2, 0.2, 0.5, 1.0])
+
+
+def test_nobody_leaves_a_bandit_without_leaving():
+    gone = leaves(BANDIT, np.array([0, 1]), np.array([0, 1]), np.array([0.0, 1.0]), np.random.default_rng(0))
+    assert gone.tolist() == [False, False]
+
+
+def test_places_without_files_are_rows():
+    assert Places()(7) == "row 7"
+
+
+def test_ids_of_persons_are_integers_or_text():
+    assert person_values(np.array([3, 1], np.int32), 2).dtype == np.int64
+    texts = person_values(np.array(["b", "a"]), 2)
+    assert (texts.dtype, texts.tolist()) == (object, ["b", "a"])
+
+
+def test_points_of_plans_without_repeats_come_in_rounds():
+    assert rounds_of(300) == [12, 60, 300, 300]
+    assert rounds_of(60) == [12, 60, 60]
+    assert rounds_of(5) == [5, 5]
+
+
+def test_special_bandits_of_the_laws_keep_their_sizes():
+    """Brute force takes as long as they are large, and a shorter session would ask for less."""
+    found = {name: (*bandit.means.shape, horizon) for name, (bandit, horizon) in discrete_cases(0).items()}
+    assert found == {
+        "two types, two arms": (2, 2, 4),
+        "three values": (3, 2, 3),
+        "values of both signs": (2, 3, 3),
+        "losses only": (2, 2, 4),
+        "an arm that pays little and tells much": (3, 3, 3),
+        "a type of weight 0": (3, 2, 4),
+        "dominated arms": (2, 4, 3),
+        "one arm best in every type": (2, 3, 3),
+        "all arms equal": (2, 2, 3),
+        "rewards that reveal the type": (3, 3, 3),
+        "one type": (1, 3, 3),
+        "one arm": (2, 1, 3),
+        "one step": (3, 2, 1),
+    }
+
+
+def test_a_line_of_json_may_be_longer_than_a_megabyte(tmp_path):
+    rows = [{"session": 0, "arm": "a", "reward": 1.0, "page": "x" * 3_000_000}, {"session": 0, "arm": "b", "reward": 0}]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert lmab.Sessions.read(tmp_path / "log.jsonl").rewards.tolist() == [1.0, 0.0]
+
+
+def test_sample_and_learn_say_where_they_wrote(tmp_path):
+    answer = json.loads(run("sample", tmp_path / "shop.csv", "--sessions", 5, "--json"))
+    assert answer == {"output": str(tmp_path / "shop.csv"), "sessions": 5, "steps": 30, "arms": 12}
+    BANDIT.save(tmp_path / "truth.lmab")
+    words = ("learn", tmp_path / "truth.lmab", "--horizon", 3, "--sessions", 60, "--learner", "ucb")
+    said = run(*words, "-o", tmp_path / "policy.lmab")
+    assert f"Policy written to {tmp_path / 'policy.lmab'}." in said.replace("\n", "")
+
+
+@pytest.mark.parametrize(("needed", "words"), [(3000, "In practice 3,000 sessions"), (None, "more than 300,000")])
+def test_a_measured_budget_is_said(needed, words, monkeypatch):
+    monkeypatch.setattr(budget, "_measure", lambda *asked: needed)
+    said = run("budget", "--types", 2, "--arms", 3, "--horizon", 3, "--measure", 2)
+    assert words in " ".join(said.split())
+    assert "mean over 2 random bandits" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(("losses", "size"), [([0.5, 0.3, 0.1], 1000), ([0.5] * 8, None)])
+def test_the_least_size_at_which_the_mean_loss_is_small_enough(losses, size, monkeypatch):
+    left = iter(losses)
+    monkeypatch.setattr(budget, "_loss", lambda *asked: next(left))
+    assert budget._measure(2, 3, 3, 0.1, 1, 0) == size
+
+
+def test_two_labels_are_taken_as_they_are():
+    assert _labels("old,new") == ("old", "new")
+
+
+def test_a_page_without_rows_says_so():
+    assert _provenance([]) == "No rows yet.\n"
+
+
+def test_a_gym_without_a_mode_draws_nothing():
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed (extra gym)")
+    from lmab.gym import LatentBanditEnv
+
+    assert LatentBanditEnv(BANDIT, horizon=2).render() is None
+
+
+@pytest.mark.parametrize(("n_arms", "said"), [(30, False), (31, True)])
+def test_of_many_arms_that_people_leave_the_first_thirty_are_shown(n_arms, said):
+    leaving = np.linspace(0.1, 0.5, n_arms)[None, :, None] * np.array([1.0, 0.5])
+    bandit = replace(lmab.LatentBandit.bernoulli([1.0], np.full((1, n_arms), 0.5)), leaving=leaving)
+    shown = str(page.who_leaves(gather(bandit, horizon=2)))
+    assert ("Shown are 30 of 31 arms." in shown) is said
+    assert ("arm 0," in shown) is not said  # after it the fewest leave
+
+
+def test_the_last_of_counts_stands_for_all_larger_ones():
+    counts = lmab.LatentBandit.counts([1.0], [[2.0, 0.3]])
+    bandit = replace(counts, leaving=np.full((1, 2, 3), 0.2) * [0.5, 1.0, 2.0])
+    shown = str(page.who_leaves(gather(bandit, horizon=2)))
+    assert "after 1:" in shown
+    assert "after 2+: 40% leave" in shown
+
+
+def test_the_steps_of_a_policy_that_plays_at_random_are_not_drawn():
+    shown = str(page.tree(gather(BANDIT, lmab.Uniform(3), horizon=2)))
+    assert "The policy plays at random: its first steps differ from session to session." in shown
