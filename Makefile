@@ -27,7 +27,7 @@ suite: $(VENV)/.installed-dev      ## the tests
 near: $(VENV)/.installed-dev       ## the quick tests of one module, FILE=src/lmab/planning/search.py: seconds
 	$(BIN)/python -m pytest -q -m "not slow" --quick $$($(BIN)/python tests/near.py $(FILE))
 
-quick: $(VENV)/.installed-dev      ## all tests that take less than 0.8 s
+quick: $(VENV)/.installed-dev      ## all tests that take less than 0.6 s
 	$(BIN)/python -m pytest -q -m "not slow" --quick $(TWO)
 
 times: $(VENV)/.installed-dev      ## tests/times.tsv: how long tests take, for `make quick` and the order of the files

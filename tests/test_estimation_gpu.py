@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lmab
+from lmab._kernel import Short
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.estimation import gpu as gpu_module
 from lmab.estimation.families import observe
@@ -178,3 +179,11 @@ def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_th
 def test_empty_counts_and_rewards_stay_empty():
     part = (np.zeros(4, np.uint8), np.array([1, 3]), np.empty(0), np.empty(0))
     assert [len(array) for array in part] == [4, 2, 0, 0]
+
+
+def test_short_sessions_are_those_of_few_words_with_their_tiles():
+    """Four steps to a word; where all sessions have one length, the last word of each has so many steps."""
+    several = gpu_module._short(np.array([8, 6, 5, 3, 2]), 4, np.array([1, 2, 1, 3, 1]))
+    assert several == (Short(1, 0, 4, 8), Short(2, 0, 0, 4))
+    alone = gpu_module._short(np.array([4 * gpu_module._MOST_WORDS + 1, 7, 3]), 4, np.array([5, 2, 1]))
+    assert alone == (Short(1, 3, 7, 8), Short(2, 3, 5, 7))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ from lmab.estimation.families import observe
 from lmab.evaluation.certificate import Certificate
 from lmab.evaluation.compare import Comparison
 from lmab.evaluation.off_policy import check_log
+from lmab.experiment import checks as study_checks
+from lmab.experiment.methods import GENIE
 from lmab.experiment.page import _provenance
 from lmab.learning.history_ucbvi import HistoryPolicy
 from lmab.learning.l_ucrl import OptimisticPolicy
@@ -323,3 +326,28 @@ def test_the_last_of_counts_stands_for_all_larger_ones():
 def test_the_steps_of_a_policy_that_plays_at_random_are_not_drawn():
     shown = str(page.tree(gather(BANDIT, lmab.Uniform(3), horizon=2)))
     assert "The policy plays at random: its first steps differ from session to session." in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [((20_000, 500_000), True), ((5_000, 500_000), False), ((500_000, 5_000), False)]
+)
+def test_the_guarantee_must_ask_for_a_hundred_times_the_sessions_at_every_place(asked, found, monkeypatch):
+    """The theorem's numbers are always far above, so they are made up here; of one place nothing is said."""
+    methods = [SimpleNamespace(name="ed", label="ED"), SimpleNamespace(name="optimistic", label="Optimist")]
+    monkeypatch.setattr(study_checks, "forms", lambda evidence: (*methods, ""))
+    places = dict(zip((3, 4), asked, strict=True))
+    monkeypatch.setattr(
+        study_checks.theory, "budget", lambda n_types, n_arms, horizon, loss: SimpleNamespace(total=places[horizon])
+    )
+    rows = [
+        SimpleNamespace(kind="k", n_types=2, n_arms=3, horizon=horizon, instance=instance, method=method,
+                        n_sessions=100, value_qmdp=1.0 if method == GENIE.name else 0.9)
+        for horizon in places for instance in (0, 1) for method in (GENIE.name, "ed", "optimistic")
+    ]  # fmt: skip
+    check = study_checks.beats_the_guarantee("horizon")
+    answer = check(SimpleNamespace(rows=rows, places=lambda column, method: list(places)))
+    assert answer.holds is found
+    assert f"ED: the theorem asks for at least {min(asked) / 100:.1e} times the sessions; Optimist: " in answer.text
+    assert check(SimpleNamespace(rows=rows, places=lambda column, method: [3])) is None
+    alone = [row for row in rows if row.instance == 0]
+    assert check(SimpleNamespace(rows=alone, places=lambda column, method: list(places))) is None

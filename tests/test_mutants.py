@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -398,6 +399,28 @@ def test_a_test_that_fails_by_itself_kills_nothing(tmp_path, monkeypatch):
     [outcome] = hunt.hunt([both], 1, 5.0)
     assert outcome.verdict == SURVIVED
     assert outcome.fault.tests == ("test_good.py::test_y",)
+
+
+def test_a_hunt_that_is_cut_off_keeps_its_outcomes_and_checks_its_killers(tmp_path, monkeypatch, capsys):
+    (tmp_path / "src").mkdir()
+    monkeypatch.setattr(hunt, "ROOT", tmp_path)
+    some = [Fault(f"id{number}", "module.py", 0, "old", "new", ("test_a.py::test_x",)) for number in range(3)]
+    runs, now = [], [0.0]
+    monkeypatch.setattr(hunt, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def attempt(fault, copy, limit):
+        now[0] += 1000.0  # two of them are more than half an hour
+        return Outcome(fault, KILLED, 1.0, f"FAILED tests/test_{fault.id}.py::test_x - assert\nand more")
+
+    monkeypatch.setattr(hunt, "attempt", attempt)
+    monkeypatch.setattr(hunt, "run_tests", lambda copy, tests, limit: (runs.append(tests), (0, ""))[1])
+    found = hunt.hunt(some, 1, 5.0, minutes=30, kept=tmp_path / "kept" / "1.tsv")
+    assert [outcome.fault.id for outcome in found] == ["id0", "id1"]
+    assert (tmp_path / "kept" / "1.tsv").read_text().splitlines() == [
+        f"killed\t{name}\t1\tFAILED tests/test_{name}.py::test_x - assert" for name in ("id0", "id1")
+    ]
+    assert "2 of 3 faults were tried in 30 minutes" in capsys.readouterr().out
+    assert runs == [["test_id0.py::test_x", "test_id1.py::test_x"]]  # in one process, as none fails
 
 
 def test_a_survivor_that_is_known_to_change_nothing_is_equivalent(tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 FILE = Path(__file__).parent / "times.tsv"
 LISTED = 0.5  # seconds from which a function is listed
-QUICK = 0.8  # seconds from which `make quick` leaves it out
+QUICK = 0.6  # seconds from which `make quick` leaves it out
 
 
 def read(path: Path = FILE) -> dict[str, float]:
