@@ -14,23 +14,34 @@ from typer.testing import CliRunner
 import lmab
 from lmab import checks, files, learning
 from lmab.cli import budget
+from lmab.cli import fit as fit_command
 from lmab.cli.app import app
 from lmab.cli.compare import _labels
-from lmab.data.features import person_values, require_endings
+from lmab.cli.options import _relabelled
+from lmab.data.features import _untyped, person_values, require_endings
 from lmab.data.log_files import Places
+from lmab.data.rows import _person_ids
+from lmab.data.sealing import writing
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 from lmab.estimation import EM, MomentMatching
 from lmab.estimation.families import observe
 from lmab.evaluation.certificate import Certificate
-from lmab.evaluation.compare import Comparison
+from lmab.evaluation.compare import Comparison, _first_difference
+from lmab.evaluation.diagnostics import _core
 from lmab.evaluation.off_policy import check_log
+from lmab.evaluation.value import _seen_before
 from lmab.experiment import checks as study_checks
+from lmab.experiment.analysis import _seconds
 from lmab.experiment.methods import GENIE
 from lmab.experiment.page import _provenance
 from lmab.learning.history_ucbvi import HistoryPolicy
 from lmab.learning.l_ucrl import OptimisticPolicy
 from lmab.moments.core_set import design
+from lmab.planning import Lookahead
+from lmab.planning.exact import ExactPolicy
 from lmab.planning.once.point_based import rounds_of
+from lmab.planning.policies import PolicyGraph
+from lmab.policies import MUCB
 from lmab.reporting import gather, page
 from lmab.reporting.contents import look
 from lmab.serve.messages import Problem, check_finite
@@ -142,6 +153,26 @@ REFUSALS = [
         lambda: look(BANDIT, lmab.Uniform(3), LARGER, 3),
         InvalidArgument,
         "logs must have the model's 3 arms, got 4",
+    ),
+    (
+        lambda: lmab.plan(lmab.random_bandit(2, 50, rng=0), horizon=6, method=Lookahead(5), repeats=False),
+        InvalidArgument,
+        "depth must keep (arms * values) ** depth * arms below 1e9, got 500000000000",
+    ),
+    (
+        lambda: ExactPolicy(BANDIT, np.zeros(3), horizon=2),
+        InvalidArgument,
+        "states, got 3",
+    ),
+    (
+        lambda: PolicyGraph(lmab.Greedy(BANDIT, horizon=2), np.array([0]), np.zeros((1, 3), np.int64), 0),
+        InvalidArgument,
+        "following must be (1, values of the rewards), got (1, 3)",
+    ),
+    (
+        lambda: fit_command._frequent(lmab.Packed.__new__(lmab.Packed), 5, None),
+        InvalidArgument,
+        "--min-plays and --top-arms must be given with a log that is not packed",
     ),
     (
         lambda: require_endings(np.array([2, 3]), np.array([1])),
@@ -351,3 +382,132 @@ def test_the_guarantee_must_ask_for_a_hundred_times_the_sessions_at_every_place(
     assert check(SimpleNamespace(rows=rows, places=lambda column, method: [3])) is None
     alone = [row for row in rows if row.instance == 0]
     assert check(SimpleNamespace(rows=alone, places=lambda column, method: list(places))) is None
+
+
+@pytest.fixture
+def far(monkeypatch):
+    """What `lmab fit --regret` asks for, without a fit: a certificate with this regret, or none."""
+    certificate = SimpleNamespace(regret=(0.0, 0.4), sentence="it supports nothing")
+    monkeypatch.setattr(fit_command, "plan", lambda *asked, **options: None)
+    monkeypatch.setattr(fit_command, "certify", lambda *asked, **options: certificate)
+    return certificate
+
+
+@pytest.mark.parametrize(("regret", "more"), [(0.2, 120), (0.4, 0), (0.8, 0), (0.3, 32)])
+def test_sessions_for_a_regret_grow_with_its_square(far, regret, more):
+    """The bound of 40 sessions is 0.4: half of it takes four times as many sessions, three times more."""
+    estimate = SimpleNamespace(sessions=LOG)
+    assert fit_command._wanted(estimate, regret, 3, np.random.default_rng(0)).sessions == more
+
+
+def test_no_regret_is_promised_from_a_log_that_supports_no_claim(far):
+    far.regret = None
+    with pytest.raises(InvalidArgument, match="--regret needs a log that supports a claim, got one that does not: it"):
+        fit_command._wanted(SimpleNamespace(sessions=LOG), 0.1, 3, np.random.default_rng(0))
+
+
+def test_a_model_without_labels_leaves_those_of_the_log():
+    assert _relabelled(LOG, None) is LOG
+
+
+@pytest.mark.parametrize("texts", [[None, None], ["1", "inf"], ["1", "nan"]])
+def test_texts_that_are_no_finite_numbers_stay_texts(texts):
+    assert _untyped(np.array(texts, object)).tolist() == texts
+
+
+def test_texts_that_are_numbers_become_numbers_and_gaps_stay():
+    np.testing.assert_array_equal(_untyped(np.array(["1", None, "2.5"], object)), [1.0, np.nan, 2.5])
+
+
+def test_rewards_of_a_packed_log_that_are_not_listed_are_found_in_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
+    log = replace(LOG, rewards=np.arange(LOG.n_steps) / 7)
+    packed = lmab.pack(log, tmp_path / "packed")
+    assert packed.values is None
+    np.testing.assert_array_equal(packed.some_rewards, np.unique(log.rewards))
+
+
+def test_a_log_without_a_reward_that_can_be_used_is_refused(tmp_path):
+    (tmp_path / "log.csv").write_text("session,arm,reward\n0,a,\n0,b,\n1,b,\n")
+    with pytest.raises(InvalidData, match="column 'reward' must hold a reward that can be used, got none"):
+        lmab.pack(tmp_path / "log.csv", tmp_path / "packed", missing="drop")
+
+
+def test_rows_in_any_order_are_packed_with_their_propensities(tmp_path):
+    rows = ["1,a,1,0.5,1", "0,a,0,0.25,0", "1,b,0,0.75,0", "0,b,1,0.125,1"]
+    (tmp_path / "log.csv").write_text("\n".join(["session,arm,reward,chance,at", *rows]))
+    found = lmab.pack(tmp_path / "log.csv", tmp_path / "packed", step="at", propensity="chance").load()
+    chances = {tuple(one) for one in found.propensities.reshape(2, 2).tolist()}
+    assert chances == {(0.75, 0.5), (0.25, 0.125)}
+
+
+def test_a_disk_that_fails_says_what_to_do(tmp_path):
+    with (
+        pytest.raises(InvalidFile, match=r"cannot write here: .*full; nothing half-written is ever read"),
+        writing(tmp_path),
+    ):
+        raise OSError("the disk is full")
+
+
+def test_persons_that_are_integers_are_their_own_ids():
+    found = _person_ids(np.array([3, 1], np.int32), None)
+    assert (found.dtype, found.tolist()) == (np.int64, [3, 1])
+
+
+@pytest.mark.parametrize(("w_min", "least"), [(None, 0.5), (0.2, 0.2)])
+def test_features_given_by_hand_are_taken_for_as_wrong_as_epsilon_allows(w_min, least):
+    core = design(np.vander(np.linspace(-1, 1, 5), 2, increasing=True))
+    method = MomentMatching(design=core, epsilon=0.1, w_min=w_min)
+    wanted = 2 * np.sqrt(2) * lmab.theory.delta_sub(2, 1, 4, 0.1, least)
+    assert method._slack(core, 2, 4) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_policies_that_play_at_random_may_differ_from_the_first_step_on():
+    assert _first_difference(lmab.Uniform(3), lmab.Greedy(BANDIT), LOG, 3).tolist() == [0] * len(LOG)
+    assert _first_difference(lmab.Greedy(BANDIT), lmab.Uniform(3), LOG, 3).tolist() == [0] * len(LOG)
+
+
+def test_a_log_without_pairs_of_steps_has_no_core():
+    assert _core(ONE_STEP, "categorical", np.random.default_rng(0)) == (None, ())
+
+
+def test_a_plan_is_not_praised_by_its_own_log():
+    estimate = lmab.fit(LOG, n_types=2, method=EM(restarts=1, prior=1.0), check=False, rng=0)
+    made = lmab.plan(estimate, horizon=2, method=lmab.QMDP())
+    words = "these are the sessions that the model was fitted to"
+    assert any(words in note for note in _seen_before(made, LOG))
+    assert _seen_before(made, LOG[:20]) == _seen_before(made.policy, LOG) == ()
+
+
+def test_seconds_are_of_learning_and_planning():
+    row = SimpleNamespace(seconds_learning=2.0, seconds_planning=0.5)
+    assert _seconds(row, {}) == 2.5
+    for name in vars(row):
+        assert _seconds(SimpleNamespace(**(vars(row) | {name: None})), {}) is None
+
+
+def test_the_memory_of_promises_waits_for_rewards():
+    policy = MUCB(BANDIT)
+    state = policy.start()
+    waiting = policy.observe(state, 0, None)
+    assert waiting.step == 1
+    np.testing.assert_array_equal(waiting.memory, state.memory)
+    np.testing.assert_array_equal(policy.tell(waiting, 0, 1.0).memory, policy.observe(state, 0, 1.0).memory)
+    seen = policy.observe(state, 0, 1.0)
+    np.testing.assert_array_equal(policy._next_memory(seen, None), seen.memory)
+
+
+def test_held_out_sessions_beyond_a_limit_are_drawn(monkeypatch):
+    assert look(BANDIT, lmab.Uniform(3), LOG, 3).n_sessions == 40
+    monkeypatch.setattr("lmab.reporting.contents._MOST_SESSIONS", 30)
+    assert look(BANDIT, lmab.Uniform(3), LOG, 3).n_sessions == 30
+
+
+def test_three_points_with_given_moments():
+    points, weights = np.array([-1.0, 0.5, 2.0]), np.array([0.2, 0.5, 0.3])
+    moments = np.array([weights @ points**order for order in range(5)])
+    found = study_checks.three_points(moments, 0.5)
+    assert found is not None
+    np.testing.assert_allclose(found[0], [0.5, -1.0, 2.0])
+    np.testing.assert_allclose(found[1], [0.5, 0.2, 0.3])
+    assert study_checks.three_points(np.array([1.0, 0.0, 0.0, 0.0, 0.0]), 0.0) is None  # a single point

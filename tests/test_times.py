@@ -23,7 +23,7 @@ class Config:
 
 @pytest.fixture
 def items(monkeypatch):
-    monkeypatch.setattr(times, "read", lambda: {"test_long": 0.8, "test_longer": 1.5, "test_short": 0.7})
+    monkeypatch.setattr(times, "read", lambda: {"test_long": 0.6, "test_longer": 1.5, "test_short": 0.5})
     names = [("a", "test_x"), ("a", "test_long"), ("b", "test_longer"), ("b", "test_short")]
     return [SimpleNamespace(path=path, name=f"{name}[0]", originalname=name) for path, name in names]
 
