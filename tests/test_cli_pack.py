@@ -223,7 +223,7 @@ def far(monkeypatch):
 
 def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
-    options = ("--types", "2", "--prior", "1", "--no-check", "--json")
+    options = ("--types", "2", "--prior", "1", "--restarts", "2", "--no-check", "--json")
     expected = run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", *options)
     study = ("reproduce", "planning", "--quick", "--json")
     with cluster(tmp_path, 1) as (processes, _):

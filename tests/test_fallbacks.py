@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -192,7 +192,7 @@ REFUSALS = [
     ),
     (
         lambda: lmab.Sessions.from_frame(
-            pd.DataFrame({"s": [0.5, np.nan], "a": [0, 1], "r": [0.0, 1.0]}), session="s", arm="a", reward="r"
+            pl.DataFrame({"s": [0.5, float("nan")], "a": [0, 1], "r": [0.0, 1.0]}), session="s", arm="a", reward="r"
         ),
         InvalidData,
         "column 's' has a missing value in row 1",
