@@ -412,8 +412,12 @@ def test_a_hunt_that_is_cut_off_keeps_its_outcomes_and_checks_its_killers(tmp_pa
         now[0] += 1000.0  # two of them are more than half an hour
         return Outcome(fault, KILLED, 1.0, f"FAILED tests/test_{fault.id}.py::test_x - assert\nand more")
 
+    def run(copy, tests, limit):
+        runs.append(tests)
+        return 0, ""
+
     monkeypatch.setattr(hunt, "attempt", attempt)
-    monkeypatch.setattr(hunt, "run_tests", lambda copy, tests, limit: (runs.append(tests), (0, ""))[1])
+    monkeypatch.setattr(hunt, "run_tests", run)
     found = hunt.hunt(some, 1, 5.0, minutes=30, kept=tmp_path / "kept" / "1.tsv")
     assert [outcome.fault.id for outcome in found] == ["id0", "id1"]
     assert (tmp_path / "kept" / "1.tsv").read_text().splitlines() == [
