@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import kernels
 import pytest
@@ -10,7 +11,12 @@ import pytest
 
 def test_every_job_is_done_once_and_nobody_goes_on_before(tmp_path):
     done, held, gone = [], threading.Event(), []
-    jobs = [lambda: (held.wait(10), done.append("long")), lambda: done.append("short"), lambda: done.append("other")]
+
+    def long():
+        held.wait(10)
+        done.append("long")
+
+    jobs = [long, partial(done.append, "short"), partial(done.append, "other")]
 
     def process():
         kernels.together(tmp_path, jobs, patience=10)
