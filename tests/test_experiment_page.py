@@ -623,6 +623,16 @@ def test_the_page_that_explains_the_figures_says_what_the_rows_say(text):
         assert number in words, number
 
 
+def test_the_same_page_tells_what_tensor_decomposition_reaches():
+    claim = next(each for each in CLAIMS if each.text.startswith("Only methods with EM"))
+    found = claim.check(Evidence(_rows_of(claim, stored_rows(), "full"))).text
+    words = " ".join((DOCS / "figures-explained.md").read_text().split())
+    reached = re.search(r"tensor (\d\.\d+ to \d\.\d+) of.*beside\) (\d\.\d+ to \d\.\d+) of", found)
+    assert reached is not None
+    assert f"tensor {reached[1]} of the genie" in words
+    assert f"which is ours, gives {reached[2]}." in words
+
+
 @pytest.mark.parametrize("measure", ["fraction_qmdp", "fraction"])
 def test_the_same_page_tells_the_order_of_all_pairs_and_the_published_form(measure):
     rows = stored_rows()
