@@ -547,3 +547,22 @@ print("done")
         for _ in range(2)
     ]
     assert outputs == [["compiling", "done"], ["done"]]
+
+
+def test_a_learner_that_is_named_is_the_one_that_learns():
+    from lmab import learning
+    from lmab.cli.learn import _LEARNERS
+
+    made = {name: make(3) for name, make in _LEARNERS.items()}
+    assert {name: type(learner) for name, learner in made.items()} == {
+        "direct-mle": learning.DirectMLE,
+        "ed-mle": learning.EDMLE,
+        "ed-moments": learning.EDMoments,
+        "tensor": learning.Tensor,
+        "l-ucrl": learning.LUCRL,
+        "l-ucrl-published": learning.LUCRL,
+        "ucb": learning.UCB,
+        "history-ucbvi": learning.HistoryUCBVI,
+    }
+    assert (made["l-ucrl"].refit, made["l-ucrl-published"].refit) == (True, False)
+    assert all(made[name].n_types == 3 for name in ("direct-mle", "ed-mle", "ed-moments", "tensor", "l-ucrl"))

@@ -1088,3 +1088,19 @@ def test_sessions_of_step_1_can_be_counted_apart():
     assert (learned["explore"].n_sessions, learned["core plays"].n_sessions) == (500, 100)
     with pytest.raises(InvalidArgument, match="n_sessions must be more than explore = 500, got 500"):
         new_run(learning.EDMLE(2, explore=500), n_sessions=500)
+
+
+def test_the_number_of_types_is_chosen_once_while_exploring_and_again_at_the_end(monkeypatch):
+    asked, plain = [], learning.DirectMLE._fit
+
+    def spied(self, task, sessions, number, *rest):
+        asked.append(number)
+        return plain(self, task, sessions, number, *rest)
+
+    monkeypatch.setattr(learning.DirectMLE, "_fit", spied)
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.8], [0.1, 0.9, 0.2]])
+    for n_types, wanted in (("auto", ["auto", 2, "auto"]), (2, [2, 2, 2])):
+        asked.clear()
+        learner = learning.DirectMLE(n_types, thompson_rounds=2)
+        lmab.learn(lmab.Simulator(bandit, horizon=4, rng=generator(3)), learner, n_sessions=600, rng=generator(4))
+        assert asked == wanted

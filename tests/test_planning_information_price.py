@@ -245,3 +245,11 @@ def test_where_nobody_leaves_the_search_for_people_who_leave_finds_as_good_a_pri
         for leave in (False, True)
     )
     assert best <= found <= 1.002 * plain
+
+
+def test_the_price_is_about_shares_of_the_types_whatever_they_sum_to():
+    means = np.array([[0.9, 0.1], [0.5, 0.6]])
+    table = np.stack([1 - means, means], axis=1).reshape(4, 2)
+    one, twice = (information_price(means, table, scale * np.array([0.3, 0.7]), 4) for scale in (1.0, 2.0))
+    np.testing.assert_allclose(twice.prior, [0.3, 0.7])
+    assert twice.at_start == pytest.approx(one.at_start)

@@ -337,3 +337,15 @@ def test_arms_that_do_not_exist_have_no_label(arm, labels):
         policy.label(arm)
     with pytest.raises(InvalidArgument, match=r"arm must be an integer"):
         lmab.policies.FixedSequence([0, 1]).label(-1)
+
+
+def test_a_compact_form_forgets_states_before_they_become_many(monkeypatch):
+    monkeypatch.setattr("lmab.policies.policy.MANY", 4)
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.4]])
+    compact = lmab.plan(bandit, horizon=6).policy.compact()
+    begin = compact.start()
+    for arm in range(3):
+        for reward in (0.0, 1.0):
+            after = compact.observe(begin, arm, reward)
+            np.testing.assert_array_equal(compact.observe(begin, arm, reward).memory, after.memory)
+            assert len(compact._after) <= 4

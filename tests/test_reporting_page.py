@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -414,6 +415,7 @@ def test_the_tree_shows_every_decision(contents, page):
 
     walk(plan.policy.tree(4))
     picture = Reader(reporting.tree_svg(plan.policy.tree(4)))
+    assert ("svg", "role", "img") in picture.attributes  # who hears the page is told of one picture
     assert not picture.open
     assert [text for text in picture.texts if re.fullmatch(r"arm \d+", text)] != []
     notes = [text for text in picture.texts if "of sessions get here" in text]
@@ -701,3 +703,10 @@ def test_who_leaves_after_what_is_read_back(by_type, note, cells):
         assert found[place][1] == pytest.approx(share, abs=0.006)
         assert found[place][0] == pytest.approx(share / top, abs=0.01)
     assert next(arm for _, arm, *_ in shown) == "b"  # it drives most people away
+
+
+def test_pictures_without_matplotlib_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+    with pytest.raises(lmab.errors.LmabError, match=r"pictures need matplotlib: pip install 'lmab\[plot\]'"):
+        reporting.plot_worth(bandit, lmab.plan(bandit, horizon=2))

@@ -7,9 +7,11 @@ import contextlib
 import sqlite3
 import stat
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from serving import empty_database, go
@@ -550,3 +552,13 @@ def test_a_long_read_for_the_page_holds_no_session_up(tmp_path):
             await store.close()
 
     go(scenario())
+
+
+def test_the_lengths_that_postgresql_remembers_are_those_of_the_latest_sessions(monkeypatch):
+    monkeypatch.setattr(postgres_module, "_KNOWN", 2)
+    memory = SimpleNamespace(_lengths=OrderedDict())
+    for name, known in (("a", ["a"]), ("b", ["a", "b"]), ("c", ["b", "c"])):
+        rows = SimpleNamespace(decisions=[SimpleNamespace(session=name, step=3)])
+        postgres_module.PostgresStore._remember(memory, rows)
+        assert list(memory._lengths) == known
+    assert memory._lengths["c"] == 4
