@@ -299,3 +299,6 @@ def test_a_log_that_was_read_without_the_options_of_the_fit_is_told_which_these_
         estimate.with_log(log)
     with pytest.raises(InvalidArgument, match=r"got another \(99 sessions, 297 steps, checksum \w{16}\)$"):
         estimate.with_log(known[:99])
+    shorter = lmab.Sessions.from_arrays(log.arms.reshape(-1, 3)[:, :2], log.rewards.reshape(-1, 3)[:, :2], n_arms=2)
+    with pytest.raises(InvalidArgument, match=r"got another \(100 sessions, 200 steps, checksum \w{16}\)$"):
+        estimate.with_log(shorter)

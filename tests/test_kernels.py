@@ -41,6 +41,7 @@ def test_every_job_is_done_once_and_nobody_goes_on_before(tmp_path):
 def test_a_job_that_never_ends_elsewhere_is_not_waited_for(tmp_path):
     (tmp_path / "0.taken").touch()
     kernels.together(tmp_path, [lambda: pytest.fail("taken")], patience=0.1)
+    assert not (tmp_path / "0.done").exists()
 
 
 def test_kernels_that_are_there_need_no_meeting(tmp_path, monkeypatch):
