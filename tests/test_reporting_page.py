@@ -710,3 +710,15 @@ def test_pictures_without_matplotlib_say_what_to_install(monkeypatch):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
     with pytest.raises(lmab.errors.LmabError, match=r"pictures need matplotlib: pip install 'lmab\[plot\]'"):
         reporting.plot_worth(bandit, lmab.plan(bandit, horizon=2))
+
+
+def test_the_last_column_of_who_leaves_after_a_count_stands_for_all_larger_ones():
+    leaving = np.broadcast_to([0.1, 0.2, 0.3], (2, 2, 3)).copy()
+    bandit = lmab.LatentBandit.counts([0.5, 0.5], [[0.5, 2.0], [1.5, 0.2]], leaving=leaving)
+    page = str(reporting.render(reporting.gather(bandit, lmab.plan(bandit, horizon=2))))
+    section = page[page.index("Who leaves after what") :].split("</section>")[0]
+    assert re.findall(r'title="(after [^"]+)">([^<]+)<', section) == [
+        ("after 0", "0"),
+        ("after 1", "1"),
+        ("after 2+", "2+"),
+    ]
