@@ -290,14 +290,14 @@ def asked_for(monkeypatch, n_arms, sweeps, n_steps=1):
     [(1, 0, 1, 1), (2, 1, 1, 1), (4, 2, 1, 2), (7, 5, 2, 1), (16, 8, 4, 2), (40, 20, 10, 2), (100, 70, 10, 3)],
 )
 def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, sweeps, burn, keep, thin):
-    schedule = prior_module.Schedule(chains=4, burn=burn, keep=keep, thin=thin)
+    schedule = prior_module.Schedule(chains=4, burn=burn, keep=keep, thin=thin, frees=True)
     assert asked_for(monkeypatch, 500, sweeps) == [(schedule, 7)]
     assert burn + keep * thin == sweeps
 
 
 def test_many_arms_need_fewer_and_shorter_chains(monkeypatch):
-    assert asked_for(monkeypatch, 501, 130) == [(prior_module.Schedule(chains=2, burn=20, keep=8, thin=2), 7)]
-    assert asked_for(monkeypatch, 501, 16) == [(prior_module.Schedule(chains=2, burn=8, keep=4, thin=2), 7)]
+    assert asked_for(monkeypatch, 501, 130) == [(prior_module.Schedule(2, 20, 8, 2, frees=True), 7)]
+    assert asked_for(monkeypatch, 501, 16) == [(prior_module.Schedule(2, 8, 4, 2, frees=True), 7)]
 
 
 @pytest.mark.parametrize(
@@ -903,3 +903,25 @@ def test_the_scale_is_that_of_what_the_means_leave(rng):
 def log_centre(log) -> float:
     """The mean over arms of what each of them paid on average."""
     return float(np.mean([log.rewards[log.arms == arm].mean() for arm in np.unique(log.arms)]))
+
+
+@pytest.mark.parametrize(("means", "freed"), [([[0.9, 0.1, 0.8], [0.1, 0.9, 0.2]], 4), ([[0.05] * 3, [0.05] * 3], 0)])
+def test_laws_of_arms_are_freed_only_where_sessions_tell_their_types(monkeypatch, means, freed):
+    bandit, calls = lmab.LatentBandit.bernoulli([0.5, 0.5], means), []
+    log = observe(lmab.simulate(bandit, lmab.Uniform(3), n_sessions=600, horizon=5, rng=generator(4)))
+    monkeypatch.setattr(arm_law.CategoricalArms, "free", lambda arms: calls.append(arms))
+    prior_module.learn(log, bandit, 20, generator(1), 1)
+    assert len(calls) == freed  # each chain once, or none
+    calls.clear()
+    prior_module.run(log, bandit, rng=generator(1), schedule=SHORT)
+    assert not calls  # draws for claims keep their laws
+
+
+def test_freed_laws_have_the_priors_of_no_power():
+    for alone in (False, True):
+        grid = arm_law.beta_grid(-3.0, 1.0, -1.0, alone=alone, table=64)
+        flat = arm_law.beta_grid(-3.0, 1.0, -1.0, alone=alone, table=64, power=0.0)
+        freed = grid.freed(arm_law._SCALE_POWER)
+        assert not np.allclose(np.diff(grid.centre_prior), np.diff(flat.centre_prior))
+        np.testing.assert_allclose(np.diff(freed.centre_prior), np.diff(flat.centre_prior), atol=1e-12)
+        np.testing.assert_array_equal(freed.spread_prior, [0.0] if alone else arm_law.spread_laws(0.0)[1])

@@ -11,7 +11,7 @@ its own, and a centre that moves with the split before. Normal rewards have a no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -54,6 +54,12 @@ class BetaGrid:
     @property
     def n_spreads(self) -> int:
         return self.spread_laws.shape[1]
+
+    def freed(self, power: float) -> BetaGrid:
+        """The grid with priors that do not fall with spread and scale; that of the scale goes with `power` here."""
+        by_scale = self.centre_prior.reshape(-1, len(_SCALES)) - power * np.log(_SCALES)
+        spread_prior = spread_laws(0.0)[1] if self.n_spreads > 1 else self.spread_prior
+        return replace(self, centre_prior=by_scale.ravel(), spread_prior=spread_prior)
 
 
 @lru_cache(maxsize=_GRIDS)
@@ -222,6 +228,11 @@ class CategoricalArms:
         self._laws = [
             np.array([min(_FIRST_LAW, len(grid.spread_laws) - 1), len(grid.centre_laws) // 2]) for grid in self._grids
         ]
+
+    def free(self) -> None:
+        """Let the priors of the laws fall no longer with spread and scale."""
+        self._grids = [grid.freed(self._power) for grid in self._grids]
+        self._power = 0.0
 
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
         """Mean and inverse strength of the Dirichlet prior nearest to what is known of each arm now.

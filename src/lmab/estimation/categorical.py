@@ -338,6 +338,9 @@ class CategoricalChain(Chain):
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
         return self._arms.likely(rng)
 
+    def free(self) -> None:
+        self._arms.free()
+
     @staticmethod
     def prior(centre: Float[Array, "A Z"], strength: Float[Array, "A"]) -> Prior:
         return Prior(centre, np.clip(strength, *STRENGTHS))

@@ -772,6 +772,10 @@ class Chain(ABC):
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A *Z"], Float[Array, "A"]]:
         """Where the types of each arm lie, and one over the pseudo-plays that this is worth, in this state."""
 
+    def free(self) -> None:
+        """Believe from now on no more that arms are alike than that they differ, where the laws of arms fall."""
+        return
+
     @staticmethod
     @abstractmethod
     def prior(centre: Float[Array, "A *Z"], strength: Float[Array, "A"]) -> Prior:

@@ -28,6 +28,7 @@ from .passes import Threads
 _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
 _LEAST_ARMS = 3  # fewer say nothing about what arms are like
 _TELLING, _HARDLY_TOLD = 500, 0.005  # sessions that say how much is told of types, and what makes two types half one
+_TOLD = 0.02  # of a session's type that is known at its end, above which types are no chance
 _NO_PLAYS = 1e-3  # stands for no plays, where the strength would be 0 / 0
 _SOME_ARMS, _MANY_ARMS = 100, 500  # arms that are many where the log is large, and that are many of any log
 _FEW_CHAINS, _SHORT_BURN, _FEW_KEPT, _SHORT_THIN = 2, 20, 8, 2
@@ -68,7 +69,7 @@ def learn(log: Log, bandit: LatentBandit, sweeps: int, rng: np.random.Generator,
     if many_arms(log):
         chains, burn = _FEW_CHAINS, min(burn, _SHORT_BURN)
         keep, thin = min(keep, _FEW_KEPT), min(thin, _SHORT_THIN)
-    schedule = Schedule(chains, burn, keep, thin)
+    schedule = Schedule(chains, burn, keep, thin, frees=True)
     return run(log, bandit, rng=rng, schedule=schedule, threads=threads).prior
 
 
@@ -80,6 +81,7 @@ class Schedule:
     burn: int = 120  # sweeps thrown away
     keep: int = 20  # draws kept of each chain
     thin: int = 3  # sweeps per draw
+    frees: bool = False  # whether arms need not be alike, from half of the burn-in on, where sessions tell their type
 
     @classmethod
     def of(cls, log: Log, n_draws: int) -> Schedule:
@@ -123,7 +125,8 @@ def run(
     stop = Event()
     with Threads(threads) as passes:
         try:
-            one = partial(_draws, chain or partial(log.chain, bandit), schedule, stop, bandit, n_groups)
+            made = chain or partial(log.chain, bandit)
+            one = partial(_draws, made, schedule, stop, bandit, n_groups, log.sessions if schedule.frees else None)
             priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
@@ -183,15 +186,23 @@ def _draws(
     stop: Event,
     bandit: LatentBandit,
     n_groups: int,
+    sessions: Sessions | Packed | None,
     rng: np.random.Generator,
 ) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
-    """Of each draw kept: weights, rewards, leaving and its freedom, weights of groups, what arms are like."""
+    """Of each draw kept: weights, rewards, leaving and its freedom, weights of groups, what arms are like.
+
+    The law of arms falls with their spread, so that types of alike arms are not believed. Where `sessions` tell their
+    types under that law, there are types, and it would only merge some of them: it falls no longer.
+    """
     kept, chain = [], make()
     groups = GroupWeights(bandit.weights, n_groups) if n_groups else None
     for sweep in range(schedule.burn + schedule.keep * schedule.thin):
         if stop.is_set():
             break
         chain.sweep(rng)
+        asked = sessions if sweep == schedule.burn // 2 else None
+        if asked is not None and _told(asked, chain.weights[None], [chain.rewards])[0] > _TOLD:
+            chain.free()
         if groups is not None:
             groups.draw(chain.group_sums, rng)
             chain.weigh_groups(groups.common, groups.each)
