@@ -65,6 +65,12 @@ def test_truth_values_and_integers_are_numbers():
     assert features["age"].dtype == np.float64
 
 
+def test_minus_zero_is_zero():
+    known = log(features={"debt": [-0.0, 0.0, 1.0, -1.0]}).features
+    assert len(known.table[0]) == 3
+    assert not np.signbit(known["debt"][:2]).any()
+
+
 def test_many_columns_of_many_values_have_the_right_rows(rng):
     columns = {f"c{i}": rng.integers(0, 50, 400).astype(float) for i in range(14)}  # 50^14 keys do not fit 64 bits
     features = Features.of(columns, 400)
@@ -246,6 +252,11 @@ def test_sessions_of_a_person_are_in_the_order_of_time():
     with pytest.warns(LmabWarning, match="1 row has the same 'at'"):
         found = Sessions.from_frame(frame, **names)
     assert found.lengths.tolist() == [3, 1, 2]  # sessions 7, 5, 9
+    others = frame.assign(who=["nine"] * 2 + ["five"] + ["seven"] * 3, end=["left"] * 2 + ["went on"] * 4)
+    with pytest.warns(LmabWarning, match="1 row has the same 'at'"):
+        found = Sessions.from_frame(others, **names, ended="end")
+    assert found.persons.tolist() == ["seven", "five", "nine"]
+    assert found.ended.tolist() == ["went on", "went on", "left"]
     late = rows(at=pd.to_datetime(["2024-01-01", "2024-01-09", "2024-01-02", *["2024-01-10"] * 3]), who=["x"] * 6)
     with pytest.warns(LmabWarning) as told:
         Sessions.from_frame(late, **names)

@@ -357,6 +357,16 @@ def test_core_plays_of_other_arms_are_refused():
         run.tell(live.play(np.full((n, HORIZON), other)))
 
 
+def test_core_arms_have_numbers_and_no_names():
+    from lmab.learning.designed import as_core_arms
+
+    core = lmab.moments.design(lmab.moments.Subspace(np.eye(4)[:, [0, 3]], np.ones(2), 4))
+    log = lmab.Sessions.from_arrays([[3, 0], [0, 3]], np.ones((2, 2)), n_arms=4)
+    found = as_core_arms(core, replace(log, arm_labels=("a", "b", "c", "d")))
+    assert found.arms.tolist() == [1, 0, 0, 1]
+    assert (found.n_arms, found.arm_labels) == (2, None)
+
+
 def test_indicators_say_whether_a_pair_paid_its_value(rng):
     from lmab.learning.designed import as_indicators
 

@@ -12,6 +12,7 @@ from lmab.errors import InvalidArgument
 from lmab.model.type_prior import clustered, nearest
 from lmab.planning import Lookahead, PointBased
 from lmab.planning.information_price import information_price, information_prices
+from lmab.planning.plan import _People, _problem
 from lmab.planning.problem import Problem
 from lmab.planning.search import Search
 from lmab.policies.histories import walk
@@ -164,6 +165,17 @@ def test_many_people_are_grouped_and_the_bounds_are_for_all_of_them():
         bounds = plan.bounds({"age": age})
         assert bounds.lower <= value + 1e-9 <= bounds.upper + 2e-9
         assert bounds.upper <= 1.05 * bounds.lower
+
+
+def test_people_are_asked_themselves_where_groups_stand_for_them():
+    bandit, rng = lmab.random_bandit(3, 6, kind="ordinary", rng=4), np.random.default_rng(2)
+    type_prior = lmab.TypePrior(["age"], np.zeros((2, 3)))
+    people = _People(type_prior, rng.dirichlet(np.ones(3), 20), rng.dirichlet(np.ones(20)))
+    asked = _problem(bandit, 3, 2, people, 8).people
+    order = np.argsort(-people.shares)
+    np.testing.assert_array_equal(asked[0], people.priors[order])
+    np.testing.assert_array_equal(asked[1], people.shares[order])
+    assert _problem(bandit, 3, 2, people, 20).people is None
 
 
 def test_prices_found_together_are_bounds_at_every_prior_and_nearly_as_tight_as_one_by_one():
