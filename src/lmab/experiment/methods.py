@@ -398,7 +398,7 @@ ED_MLE_APART = {
 }
 
 DIRECT_MLE = Contender(
-    "direct-mle", "DirectMLE, uniform play", Learning(typed(DirectMLE, thompson_rounds=0)), revision=3
+    "direct-mle", "DirectMLE, uniform play", Learning(typed(DirectMLE, thompson_rounds=0)), revision=4
 )  # Its prior is learned, with the law of arms.
 _DIRECT_FIXED = typed(DirectMLE, thompson_rounds=0, method=_FIXED)
 DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_DIRECT_FIXED))
