@@ -2,8 +2,9 @@
 
 The record keeps the sources as they were, so that it serves later states too: lines that stayed keep their tests, and
 a line that is new has those of the line before it. A line that runs on import alone has the tests of what makes use of
-it: of the function whose default it is, or of the lines that name the constant. Without a record, and for the kernels
-that Numba compiles, which coverage does not see, the answer is that of `make near`.
+it: of the function whose default it is, or of the lines that name the constant; and the tests that name it themselves.
+Without a record, and for the kernels that Numba compiles, which coverage does not see, the answer is that of
+`make near`.
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ class Records:
         Those of the files of `make near` run first, then those of the files with most of them.
         """
         names = set().union(*(part.tests(file, line) for part in self._parts))
+        scope, used = _scope(SOURCE / file, line)
+        if scope is None and used is not None:
+            telling = _tests_that_name(used, TESTS)
+            names |= {name for name in self.seconds if name.partition("[")[0] in telling}
         files = Counter(name.split("::")[0] for name in names)
         close = near(file) if names else ()
 
@@ -161,6 +166,20 @@ def _scope(path: Path, line: int) -> tuple[tuple[int, ...] | None, str | None]:
     """The lines that run when this one counts; None and a name where the name tells."""
     fitting = [one for one in _stretches(path) if one.first <= line <= one.last]
     return (fitting[-1].lines, fitting[-1].name) if fitting else (None, None)
+
+
+@cache
+def _tests_that_name(constant: str, folder: Path) -> frozenset[str]:
+    """The test functions whose own text has the name of a constant, each as `file.py::function`."""
+    wanted = re.compile(rf"\b{re.escape(constant)}\b")
+    texts = {path: path.read_text() for path in sorted(folder.glob("test_*.py"))}
+    return frozenset(
+        f"{path.name}::{node.name}"
+        for path, text in texts.items()
+        if wanted.search(text)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and wanted.search(ast.get_source_segment(text, node) or "")
+    )
 
 
 @cache

@@ -273,6 +273,15 @@ def test_a_line_has_the_tests_that_ran_it_or_what_it_serves(recorded, line, test
     assert recorded.tests("f.py", line) == tests
 
 
+def test_a_constant_has_the_tests_that_name_it_too(recorded, tmp_path, monkeypatch):
+    (tmp_path / "tests").mkdir()
+    named = "def test_z():\n    assert f.LIMIT\n\n\ndef test_w():\n    assert f.LIMITED\n"
+    (tmp_path / "tests" / "test_b.py").write_text(named)
+    monkeypatch.setattr(covering, "TESTS", tmp_path / "tests")
+    assert recorded.tests("f.py", 1) == (ALL[0], ALL[2])
+    assert recorded.tests("f.py", 6) == ALL[:1]  # a line that a test ran has its tests alone
+
+
 def test_tests_are_run_as_far_as_the_time_goes(recorded, monkeypatch):
     for seconds, number in ((1.0, 1), (3.0, 2), (11.9, 2), (12.0, 3)):
         monkeypatch.setattr(covering, "SECONDS", seconds)
