@@ -334,6 +334,20 @@ def test_smaller_least_weights_are_tried_while_they_help():
     np.testing.assert_allclose(tied.bandit.weights, 0.5)
 
 
+def test_a_search_that_is_stopped_keeps_the_least_weights_it_has_finished(rng, monkeypatch):
+    calls, tried = [], []
+
+    def spy(levels, core, log):
+        tried.extend(map(len, levels))
+        return _best_level(levels, core, log)
+
+    monkeypatch.setattr("lmab.estimation.moment_matching._best_level", spy)
+    log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=800, horizon=3, rng=rng)
+    method = lmab.estimation.MomentMatching(restarts=2)
+    found = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: calls.append(_) or len(calls) == 3)
+    assert (found.status, tried) == ("interrupted", [2, 1])
+
+
 @pytest.mark.parametrize(("horizon", "order"), [(2, 2), (3, 3), (5, 3)])
 def test_moments_up_to_order_2m_minus_1_are_matched(horizon, order, rng):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=800, horizon=horizon, rng=rng)

@@ -155,7 +155,7 @@ class MomentMatching(Estimator):
             for number, start in enumerate(starts):
                 levels[-1].append(task.solve(start, limit))
                 if progress(Progress("matching", number + 1, len(starts), -_least(levels[-1]))):
-                    return levels[-1:]
+                    return levels
             if self.w_min is not None or task.n_types == 1:
                 break
             starts, limit = [task.restart(one) for one in sorted(levels[-1], key=lambda one: one.cost)[:3]], limit / 2
