@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from lmab._kernel.cuda import SIMULATED, launch
 from lmab._kernel.reference import em as reference
 from lmab.estimation import gpu
 
+PATIENCE = 60.0  # seconds after which a lane of the simulator gives up on the others
 KINDS = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 ONE = {"n_models": 1, "n_parts": 1}
 CASES = {
@@ -176,9 +178,52 @@ def fit(n, n_types):
             "converged": fits[1].converged}  # fmt: skip
 
 
+def in_turns():
+    """Have the simulator's lanes, which are threads of Python, run one after the other until each waits for the others.
+
+    Numba's own block asks every lane again and again whether it waits, which takes more time than the lanes do. In
+    turns, what is read before all lanes have written it is wrong in every run.
+    """
+    from numba.cuda.simulator import kernel
+
+    class Lane(kernel.BlockThread):
+        def run(self):
+            super().run()
+            self._manager.failed = self._manager.failed or self.exception
+            self.following.gate.release()
+
+        def syncthreads(self):
+            self.following.gate.release()
+            self.wait()
+
+        def wait(self):
+            if not self.gate.acquire(timeout=PATIENCE) or self._manager.failed:
+                raise RuntimeError(f"{self} waited for a lane that is gone")
+
+    def run(block, place, *arguments):
+        def work():
+            threading.current_thread().wait()
+            block._f(*arguments)
+
+        block.failed = None
+        lanes = [Lane(work, block, place, lane, block._debug) for lane in np.ndindex(*block._block_dim)]
+        for lane, following in zip(lanes, lanes[1:] + lanes[:1], strict=True):
+            lane.gate, lane.following = threading.Lock(), following
+            lane.gate.acquire()
+        for lane in lanes:
+            lane.start()
+        lanes[0].gate.release()
+        for lane in lanes:
+            lane.join()
+        if block.failed:
+            raise block.failed[0].with_traceback(block.failed[1])
+
+    kernel.BlockManager.run = run
+
+
 def main(n, seed):
     if SIMULATED:
-        sys.setswitchinterval(1e-4)  # threads of Python play the lanes, and one that waits for them all spins
+        in_turns()
     shown = {}
     for number, (name, case) in enumerate((CASES | GAUSSIAN).items()):
         rng = np.random.default_rng([seed, number])

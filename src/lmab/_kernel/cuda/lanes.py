@@ -4,7 +4,7 @@ Shared memory is read and added to at addresses: bytes on the GPU, where a known
 nothing, and places in the array in the simulator.
 
 A group is `width` neighbouring lanes (8, 16 or 32). All lanes of a warp call these functions together. The simulator
-knows no shuffles; there a block is one warp, and its threads are threads of Python that meet at a barrier."""
+knows no shuffles; there a block is one warp, and its threads are threads of Python that wait for each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ..reference.sums import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, 
 from . import SIMULATED, cuda
 
 _ALL = 0xFFFFFFFF
-_PATIENCE = 60.0  # seconds after which a lane of the simulator gives up on the others
 _DOUBLE, _WORD, _LONG = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
 WHOLE, FRACTION, IMPOSSIBLE, LEFT = range(4)  # Columns of every model in `logs`; the first two are a sum of logarithms.
 N_LOGS = 4
@@ -78,10 +77,10 @@ if SIMULATED:
         There are two boards in turn: whoever writes on one has seen all lanes leave it.
         """
         thread = threading.current_thread()
-        boards, meeting = thread._manager.__dict__.setdefault("boards", (({}, {}), threading.Barrier(32)))
+        boards = thread._manager.__dict__.setdefault("boards", ({}, {}))
         thread.turn = 1 - getattr(thread, "turn", 0)
         boards[thread.turn][thread.threadIdx.x] = value
-        meeting.wait(_PATIENCE)
+        thread.syncthreads()
         return boards[thread.turn]
 
 else:
