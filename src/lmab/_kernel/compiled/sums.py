@@ -21,7 +21,9 @@ def missing(arms, rows, offsets, counts, shares, scores, result):
     result[:] = 0.0
     for session in range(len(shares)):
         _covariance(shares[session], counts[session], spread)
-        result[:n_types, :n_types] += 0.5 * spread
+        for m in range(n_types):  # a sum of arrays would take Numba three seconds longer to compile
+            for k in range(n_types):
+                result[m, k] += 0.5 * spread[m, k]
         for t in range(offsets[session], offsets[session + 1]):
             own = np.int64(rows[t])
             row = n_types + np.int64(arms[t]) * width
