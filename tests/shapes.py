@@ -60,9 +60,6 @@ class _Loader(SourceFileLoader):
                 setattr(module, name, _checked(member))
 
 
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 def _check_class(cls: type) -> None:
     for name, member in list(vars(cls).items()):
         if isinstance(member, functools.cached_property):
@@ -87,49 +84,79 @@ def _checked(member: Any) -> Any:
 
 
 def _watched(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[..., Any]:
-    """The function, after a look at its arguments and before one at its arguments and result together."""
+    """The function, after a look at its arguments and before one at its arguments and result together.
+
+    It is written out for the function's own parameters, because most calls find their kinds among those that were
+    right, and what a call costs then is what the tests pay.
+    """
     shapes = _Shapes(f"{function.__module__}.{function.__qualname__}", hints)
-    named = inspect.signature(function).parameters
-    places = [i for i, (name, one) in enumerate(named.items()) if name in hints and one.kind in _BY_PLACE]
-    names, right, returns = [*named], shapes.right, "return" in hints
+    parameters = inspect.signature(function).parameters.values()
+    hinted = [one.name for one in parameters if one.name in hints and one.kind not in _STARS]
+    values = ", ".join(f"{name!r}: {name}" for name in hinted)
+    lines = [
+        f"def watched({_parameters(parameters)}):",
+        f"    kinds_ = ({''.join(f'{_KIND.format(name)}, ' for name in hinted)})",
+        "    right_ = right_results.get(kinds_)",
+        "    if right_ is None:",
+        f"        check({{{values}}})",
+        "        right_ = right_results[kinds_] = set()",
+        f"    result_ = function({_handed_on(parameters)})",
+    ]
+    if "return" in hints:
+        lines += [
+            f"    kind_ = {_KIND.format('result_')}",
+            "    if kind_ not in right_:",
+            f"        check({{{values}{', ' * bool(values)}'return': result_}})",
+            "        right_.add(kind_)",
+        ]
+    defaults = {f"default_{one.name}": one.default for one in parameters}
+    scope = {"function": function, "check": shapes.check, "right_results": {}, "ndarray": np.ndarray, "kind_of": _kind}
+    exec("\n".join([*lines, "    return result_"]), scope | defaults, made := {})
+    return functools.wraps(function)(made["watched"])
 
-    def values(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-        by_place = {names[i]: arguments[i] for i in places if i < len(arguments)}
-        return by_place | {name: value for name, value in keywords.items() if name in hints}
 
-    @functools.wraps(function)
-    def watched(*arguments: Any, **keywords: Any) -> Any:
-        n_given = len(arguments)
-        kinds: Any = tuple([_kind(arguments[i]) for i in places if i < n_given])
-        if keywords:
-            kinds += tuple([(name, _kind(keywords[name])) for name in keywords if name in hints])
-        if kinds not in right:
-            shapes.check(values(arguments, keywords), kinds)
-        result = function(*arguments, **keywords)
-        if returns:
-            both = (kinds, _kind(result))
-            if both not in right:
-                shapes.check(values(arguments, keywords) | {"return": result}, both)
-        return result
+# An array of NumPy's own class is most of what is looked at: it need not be a call.
+_KIND = "(({0}.dtype, {0}.shape) if type({0}) is ndarray else kind_of({0}))"
+_STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
-    return watched
+
+def _parameters(parameters: Collection[inspect.Parameter]) -> str:
+    """The parameters as a function lists them, with their own defaults."""
+    plain = [one.replace(annotation=inspect.Parameter.empty) for one in parameters]
+    named = [one if one.default is one.empty else one.replace(default=_Name(f"default_{one.name}")) for one in plain]
+    return str(inspect.Signature(named))[1:-1]
+
+
+def _handed_on(parameters: Collection[inspect.Parameter]) -> str:
+    """The parameters as a call gives them."""
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    return ", ".join(
+        f"{one.name}={one.name}" if one.kind is by_name else _STARS.get(one.kind, "") + one.name for one in parameters
+    )
+
+
+class _Name(str):
+    """A default that is written as the name of what holds it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class _Shapes:
-    """Annotations that share the meaning of their letters, and the combinations of kinds that were found right."""
+    """Annotations that share the meaning of their letters."""
 
     def __init__(self, owner: str, hints: dict[str, Any]) -> None:
         self._owner, self._hints = owner, hints
-        self.right: set[Any] = set()
 
-    def check(self, values: dict[str, Any], kinds: Any) -> None:
-        """Raise where the values, whose kinds these are, do not have the shapes."""
+    def check(self, values: dict[str, Any]) -> None:
+        """Raise where the values do not have the shapes."""
         with jaxtyping.jaxtyped("context"):
             for name, value in values.items():
                 if not beartype.door.is_bearable(value, self._hints[name]):
                     found = {other: _kind(one) for other, one in values.items()}
                     raise jaxtyping.TypeCheckError(f"{name} of {self._owner} must be {self._hints[name]} in {found}")
-        self.right.add(kinds)
 
 
 def _kind(value: Any) -> Any:
@@ -166,14 +193,17 @@ def _names_a_shape(annotation: Any) -> bool:
 def _checked_fields(make: Callable[..., Any], shapes: _Shapes, names: Collection[str]) -> Callable[..., Any]:
     """`__init__` or `__new__`, and then a look at the fields with one meaning for every letter."""
 
+    right: set[Any] = set()  # combinations of kinds that were looked at
+
     @functools.wraps(make)
     def checked(self: Any, *arguments: Any, **keywords: Any) -> Any:
         made = make(self, *arguments, **keywords)
         value = self if made is None else made
         values = [getattr(value, name) for name in names]
         kinds = tuple([_kind(one) for one in values])
-        if kinds not in shapes.right:
-            shapes.check(dict(zip(names, values, strict=True)), kinds)
+        if kinds not in right:
+            shapes.check(dict(zip(names, values, strict=True)))
+            right.add(kinds)
         return made
 
     return checked
