@@ -79,12 +79,12 @@ class Prior:
         """The same strength for every arm."""
         return cls(centre, np.full(len(centre), float(strength)))
 
-    @property
+    @cached_property
     def active(self) -> bool:
         """Whether there is any pseudo-play at all."""
         return bool(self.strength.any())
 
-    @property
+    @cached_property
     def pseudo_counts(self) -> Float[Array, "A Z"]:
         """How often each arm paid each value in the pseudo-plays."""
         return self.strength[:, None] * self.centre

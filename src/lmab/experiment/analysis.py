@@ -108,7 +108,7 @@ def wanted(study: Study, rows: Iterable[Row], size: str | None = None) -> list[R
     """The rows of a study that are done; of all sizes, or of one."""
     sizes = study.cells if size is None else (size,)
     ids = {trial.id for each in sizes for trial in study.trials(each)}
-    return [row for row in rows if row.done and row.id in ids]
+    return [row for row in rows if row.id in ids and row.done]
 
 
 def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
