@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -130,6 +131,28 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for command in ("evaluate", "fit", "report"):
         monkeypatch.setattr(f"lmab.cli.{command}.certify", functools.partial(certify, n_draws=20))
+
+
+@pytest.fixture
+def light_work(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits and certificates that search briefly, for tests that ask whether code runs and not how well it does."""
+    import lmab
+
+    briefly = lmab.EM(restarts=2, tolerance=1e-3, sweeps=8)
+    monkeypatch.setitem(lmab.fit.__kwdefaults__, "method", briefly)
+    for method in ("fit._METHOD", "cross_validation._METHOD"):
+        _set(monkeypatch, f"lmab.estimation.{method}", briefly)
+    _set(monkeypatch, "lmab.evaluation.certify._ONE_MORE_METHOD", briefly)
+    _set(monkeypatch, "lmab.evaluation.certify._START", lmab.EM(restarts=2, tolerance=1e-4, prior=1.5))
+    _set(monkeypatch, "lmab.estimation.cross_validation._COMPARED", 0)
+    _set(monkeypatch, "lmab.estimation.selection._SWEEPS", 6)
+    _set(monkeypatch, "lmab.estimation.selection._BURN", 2)
+
+
+def _set(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+    """Where a package has a function of the module's name, too."""
+    module, _, attribute = name.rpartition(".")
+    monkeypatch.setattr(importlib.import_module(module), attribute, value)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ class Example:
 
 LIGHT = lmab.EM(restarts=3, sweeps=12)  # where the fit is not the point
 EXAMPLES: dict[str, Example] = {
-    "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_types)),
+    "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, method=LIGHT)),
     "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, thompson_rounds=3, method=LIGHT)),
     "EDMLE": Example(lambda bandit: lmab.learning.EDMLE(bandit.n_types)),
     "EDMoments": Example(lambda bandit: lmab.learning.EDMoments(bandit.n_types)),

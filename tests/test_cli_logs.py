@@ -67,7 +67,7 @@ GIVEN = {"films": ["--types", "2"], "survey": ["--types", "2"], "revenue": ["--t
     [(name, GIVEN.get(name, [])) for name in SIX.LOGS]
     + [pytest.param(name, [], marks=pytest.mark.slow) for name in GIVEN],
 )
-def test_six_logs_go_the_whole_way(tmp_path, name, more):
+def test_six_logs_go_the_whole_way(tmp_path, name, more, light_work):
     """At first try, from the file to the report, by options that the README explains."""
     log = SIX.LOGS[name]
     log.make(tmp_path / log.file, generator(0), 120)

@@ -39,7 +39,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run_and_print_what_they_say(page, tmp_path, monkeypatch, capsys, few_draws):
+def test_code_blocks_run_and_print_what_they_say(page, tmp_path, monkeypatch, capsys, light_work):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     failed: list[str] = []
