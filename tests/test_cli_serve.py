@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from benchmarks.serve_load import HOST, Served
 from lmab.cli import serve as command
 from lmab.cli.app import app
-from lmab.errors import InvalidArgument, InvalidFile
+from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.serve.run import lines_of
 from lmab.serve.stores import open_store
 
@@ -150,6 +151,19 @@ def test_options_reach_the_refit(tmp_path, monkeypatch):
     options = door.RefitOptions(canary=0.2, window=60.0, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
     assert [row[2:] for row in seen] == [(door.RefitOptions(), 0), (options, 9)]
     assert seen[0][:2] == (str(tmp_path / "x.db"), tmp_path / "p")
+
+
+def test_what_a_refit_warns_of_is_told_after_its_lines(tmp_path, monkeypatch):
+    door = command.service_package()
+
+    async def warn(store, folder, options, *, rng):
+        warnings.warn("few sessions", LmabWarning, stacklevel=2)
+        return door.RefitResult(1.0, "kept", None, ("one",))
+
+    monkeypatch.setattr(door, "refit", warn)
+    words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
+    assert RUNNER.invoke(app, words).output.splitlines() == ["one", "note: few sessions"]
+    assert json.loads(RUNNER.invoke(app, [*words, "--json"]).output)["notes"] == ["few sessions"]
 
 
 def test_the_client_on_the_page_is_the_example_and_it_works(tmp_path):

@@ -52,6 +52,8 @@ def test_a_gain_of_exactly_what_may_be_left_is_calm():
 def test_gains_below_rounding_end_a_climb_that_may_leave_nothing():
     stairs = Stairs([1e6, *(1e6 + 1e-9 * np.arange(1, 20))])
     assert climb(stairs, BOTTOM, left=0.0, max_maps=15, accelerate=False).n_maps[0] == 4
+    higher = Stairs([1e6, *(1e6 + 2e-7 * np.arange(1, 20))])  # twice what counts as noise at this height
+    assert climb(higher, BOTTOM, left=0.0, max_maps=15, accelerate=False).n_maps[0] == 15
 
 
 def test_climbs_stop_one_by_one():

@@ -152,3 +152,12 @@ def test_gaussian_improvement_is_weighted_least_squares(rng):
     full = low_rank.project(means, np.full(4, 0.25), 4)
     full = low_rank.improve_means(full, plays, plays * (means + 1))
     np.testing.assert_allclose(full.table, means + 1, atol=1e-6)
+
+
+def test_moves_are_halved_until_they_do_no_harm_at_most_twelve_times():
+    """From (1/2, 1/2) with counts (1, 3) a move of (-1/4, 1/4) helps, and one of (-1/2, 1/2) does not."""
+    sizes = np.array([0.25, 1.0, 1024.0, 2048.0])
+    moves = np.append(sizes[:, None] * [-1.0, 1.0], [[-0.1, -0.1]], axis=0)
+    table, cells = np.full((5, 2), 0.5), np.tile([1.0, 3.0], (5, 1))
+    found = low_rank._line_search(table, moves, cells, np.ones(5), axis=1)
+    assert found.tolist() == [1.0, 0.25, 2.0**-12, 0.0, 0.0]

@@ -12,6 +12,7 @@ from seeds import generator
 import lmab
 from lmab import theory
 from lmab.errors import LmabWarning
+from lmab.estimation import moment_matching
 from lmab.estimation.moment_matching import Fit, Matching, _best_level
 from lmab.model.bins import Bins
 from lmab.moments.high_orders import core_moments
@@ -449,3 +450,19 @@ def test_the_error_of_a_subspace_is_measured_and_saved(tmp_path):
     assert lmab.load(tmp_path / "core.lmab").leeway == core.leeway
     by_hand = lmab.moments.design(np.eye(3))
     assert by_hand.leeway is None
+
+
+@pytest.mark.parametrize(
+    ("rewards", "means", "variance"),
+    [
+        ([[1.0, 3.0], [2.0, 6.0], [0.0, 3.0]], [[1.0, 1.0], [2.0, 4.0]], 59 / 6 - (1.0 + 10.0) / 2),
+        ([[1.0, 3.0], [1.0, 3.0], [1.0, 3.0]], [[1.0, 1.0], [3.0, 3.0]], 1e-4),  # of the rewards' own, which is 1
+        ([[2.0, 2.0], [2.0, 2.0], [2.0, 2.0]], [[2.0, 2.0], [2.0, 2.0]], 1e-12),
+    ],
+)
+def test_the_scale_is_what_the_means_leave(rewards, means, variance, monkeypatch):
+    """A ten-thousandth of the variance of all rewards at least; the log is looked at in parts."""
+    monkeypatch.setattr(moment_matching, "_SESSIONS", 2)
+    log = lmab.Sessions.from_arrays([[0, 1]] * 3, rewards)
+    found = moment_matching._scale(log, np.array([0.5, 0.5]), np.array(means))
+    assert found**2 == pytest.approx(variance, rel=1e-9)

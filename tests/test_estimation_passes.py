@@ -9,6 +9,7 @@ import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -226,6 +227,23 @@ def test_a_method_of_others_needs_no_backend(packed, expected):
 
 def fitted(packed, client, progress=None):
     return lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=client, progress=progress, check=False)
+
+
+def test_a_scheduler_is_asked_to_forgive_deaths_and_may_refuse():
+    asked = []
+
+    class Strict:
+        def run_on_scheduler(self, function):
+            asked.append(function)
+            raise PermissionError("not here")
+
+    passes_module.Cluster(Strict(), SERIAL)
+    scheduler = SimpleNamespace(allowed_failures=3)
+    asked[0](scheduler)
+    assert scheduler.allowed_failures == passes_module._DEATHS > 3
+    scheduler.allowed_failures = 10**6
+    asked[0](scheduler)
+    assert scheduler.allowed_failures == 10**6
 
 
 def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -398,3 +399,16 @@ def test_sessions_of_step_1_apart_are_played_beside_those_of_step_2(times, pairs
 def test_a_mean_is_above_or_below_by_more_than_two_standard_errors():
     signs = {Mean(mean, 0.1, 9): (mean > 0.2, mean < -0.2) for mean in (-0.3, -0.21, -0.2, 0.0, 0.2, 0.21, 0.3)}
     assert {one: (one.above, one.below) for one in signs} == signs
+
+
+def test_direct_mle_is_asked_for_fifty_thousand_sessions_at_most():
+    """It fits every session it has, and with more a trial would take hours."""
+    study = next(one for one in STUDIES if one.name == "sessions")
+    for size, most in (("quick", 16_000), ("standard", 500_000), ("full", 1_000_000)):
+        budgets = defaultdict(set)
+        for trial in study.trials(size):
+            budgets[trial.method.name].add(trial.setting.n_sessions)
+        assert max(budgets["ed-mle"]) == most
+        assert budgets["direct-mle"] == {n for n in budgets["ed-mle"] if n <= 50_000}
+        assert budgets["genie"] == {0}
+    assert study.log

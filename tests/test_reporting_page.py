@@ -580,6 +580,8 @@ def worth(fixed: float, mean: float, upper: float) -> Worth:
         ((1.0, 1.5, 1.5), "So the policy gains all, or next to all, that can be gained by learning the type."),
         ((1.0, 1.5, 2.0), "So the policy makes at least 50% of the gain that is possible."),
         ((1.0, 1.0, 1.0), "Types make no difference here: the best arms are the same for all."),
+        ((1.0, 1.0, 1.0 + 5e-10), "Types make no difference here: the best arms are the same for all."),
+        ((1.0, 1.0, 1.0 + 4e-9), "So the policy makes at least 0% of the gain that is possible."),
         ((1.0, 0.5, 1.5), "Show everyone the same instead."),
     ],
 )

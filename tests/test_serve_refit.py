@@ -17,7 +17,7 @@ from seeds import generator
 from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 
 import lmab
-from lmab.errors import InvalidArgument, InvalidData
+from lmab.errors import InvalidArgument, InvalidData, LmabError
 from lmab.evaluation.compare import Comparison
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
@@ -672,3 +672,32 @@ def test_a_step_without_a_reward_says_that_the_person_went_on():
     rows = [row("s", 0, 0, 1.0), row("s", 1, 0, None), row("t", 0, 0, 0.0), row("t", 1, 0, 1.0)]
     rows += [row("u", step, 0, 1.0) for step in range(3)]
     assert how_they_ended(rows, 1e9) == {"s": "went on", "t": "left", "u": "unknown"}
+
+
+def test_the_store_remembers_a_hundred_nights(event_store, tmp_path):
+    async def scenario():
+        store = open_store(event_store)
+        await store.open()
+        try:
+            await store.set_arms(LABELS)
+            await store.set_setting("refits", json.dumps([{"outcome": f"night {i}"} for i in range(120)]))
+            await refit_module.refit(store, tmp_path, OPTIONS, rng=0)
+            kept = json.loads(await store.setting("refits", None))
+        finally:
+            await store.close()
+        assert len(kept) == 100
+        assert (kept[0]["outcome"], kept[-1]["outcome"]) == ("night 21", "waits")
+
+    go(scenario())
+
+
+def test_the_certificate_of_a_night_is_from_fifty_models(monkeypatch):
+    asked = []
+
+    def refuse(*_, n_draws, rng):
+        asked.append(n_draws)
+        raise LmabError("not tonight")
+
+    monkeypatch.setattr(refit_module, "certify", refuse)
+    assert refit_module.certified(None, None, None, None) == (None, "No certificate: not tonight")
+    assert asked == [50]

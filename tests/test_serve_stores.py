@@ -81,6 +81,19 @@ def test_rows_are_those_of_a_span_of_time(event_store):
     go(scenario())
 
 
+def test_the_latest_sessions_are_found_behind_a_long_one(event_store):
+    """So many steps are looked at as so many sessions of ten steps have."""
+
+    async def scenario():
+        async with opened(event_store) as store:
+            await store.write([Job(decision=decided("long", step, 0, 400.0 + step)) for step in range(29)])
+            assert await store.latest(3) == ["long", "new"]
+            await store.write([Job(decision=decided("long", 29, 0, 450.0))])
+            assert await store.latest(3) == ["long"]
+
+    go(scenario())
+
+
 def test_a_person_is_known_by_the_last_steps_of_earlier_sessions(event_store):
     async def scenario():
         async with opened(event_store) as store:

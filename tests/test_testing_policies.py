@@ -58,6 +58,16 @@ class Overwrites(Plain):
         return state.memory
 
 
+class OverwritesUnseen(Plain):
+    """Counts steps without a reward in the state that it was given."""
+
+    kind = "toy-overwrites-unseen"
+
+    def _pass(self, state, arms):
+        state.memory[:] = state.memory[:, ::-1].copy()
+        return state.memory
+
+
 class SecretlyRandom(Plain):
     kind = "toy-secretly-random"
 
@@ -323,7 +333,8 @@ BROKEN: dict[str, list[tuple[Policy, str]]] = {
     "the repr is short": [(Chatty(BANDIT), "one line of at most 200 characters")],
     "probabilities respect masks": [(ForgetsMasks(BANDIT), "an arm that is not allowed has a probability above 0")],
     "a step without a reward counts and tells nothing": [
-        (LearnsFromNothing(BANDIT), "the belief changed at step 0, though no reward was known")
+        (LearnsFromNothing(BANDIT), "the belief changed at step 0, though no reward was known"),
+        (OverwritesUnseen(BANDIT), "observe at step 0 changed the state"),
     ],
     "a late reward tells the same": [
         (DropsLateRewards(BANDIT), r"after \[.*\] told late it plays arm \d, told in time \d")
