@@ -7,7 +7,9 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument
+from lmab.estimation.families import observe
 from lmab.estimation.gaussian import _log_normal, _profile_variance, gaussian, misfit
+from lmab.estimation.passes import SERIAL, Threads
 
 MEANS = [[2.0, 0.0, 0.5], [0.0, 2.0, 1.0]]
 TRUTH = lmab.LatentBandit.gaussian([0.5, 0.5], MEANS, scale=1.0)
@@ -50,3 +52,19 @@ def test_a_bandit_of_another_family_is_refused_in_words():
         InvalidArgument, match=r"bandit must have normal rewards, as this log was read, got LatentBandit"
     ):
         gaussian(other)
+
+
+def test_a_device_leaves_the_constant_of_the_densities_to_the_log(rng):
+    """It adds up squares alone; what every density is divided by comes once for every step."""
+    bandit = lmab.LatentBandit.gaussian([0.4, 0.6], [[0.0, 1.0], [2.0, 0.5]], scale=0.7)
+    log = observe(lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20, horizon=3, rng=rng), rewards="gaussian")
+    models = log.pack(bandit)
+    statistics, logs = log.expectation(models, SERIAL)
+
+    class Device(Threads):
+        def expectation(self, log, models):
+            return statistics + 1.0, logs + 60 * np.log(0.7 * np.sqrt(2 * np.pi))
+
+    found = log.expectation(models, Device(1))
+    np.testing.assert_array_equal(found[0], statistics + 1.0)  # what the device found, and nothing else
+    np.testing.assert_allclose(found[1], logs, rtol=1e-12)

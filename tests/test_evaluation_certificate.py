@@ -588,3 +588,13 @@ def test_the_commands_repeat_the_check(road, tmp_path):
 def test_a_plan_shows_the_check_of_its_estimate(road):
     _, estimate, plan, _, _ = road
     assert estimate.check.verdict.split("(")[0].split("+")[0][:30] in plan._repr_html_()
+
+
+def test_where_nothing_can_be_lost_nothing_is_left_undone(rng):
+    """A single arm: the regret is 0, and no part of it is for want of planning."""
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.4]])
+    log = lmab.simulate(bandit, lmab.Uniform(1), n_sessions=60, horizon=3, rng=rng)
+    estimate = lmab.fit(log, n_types=1, method=lmab.EM(restarts=2, prior=1.0), check=False, rng=rng)
+    found = lmab.certify(estimate, lmab.plan(estimate, horizon=1), log, n_draws=20, rng=rng)
+    assert found.regret == (0.0, 0.0)
+    assert found.planning_gap == 0.0

@@ -12,7 +12,7 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.experiment import STUDIES, RowStore, draw, read_table, tables, wanted, write_table
+from lmab.experiment import STUDIES, RowStore, draw, plots, read_table, tables, wanted, write_table
 from lmab.experiment.analysis import Mean, Point, in_order, points, sessions_needed
 from lmab.experiment.checks import Evidence, segments_lift_the_limit, who_scales
 from lmab.experiment.methods import (
@@ -412,3 +412,29 @@ def test_direct_mle_is_asked_for_fifty_thousand_sessions_at_most():
         assert budgets["direct-mle"] == {n for n in budgets["ed-mle"] if n <= 50_000}
         assert budgets["genie"] == {0}
     assert study.log
+
+
+def test_dashes_tell_methods_and_colours_the_second_column():
+    from matplotlib.figure import Figure
+
+    study = replace(STUDY, split="horizon", split_label="H = {}")
+    found = [
+        Point(method, split, x, 0.5, 0.1, 2)
+        for method in ("direct-mle", "ed-mle")
+        for split in ("5", "9")
+        for x in (1000.0, 10_000.0)
+    ]
+    axes = Figure().subplots()
+    plots._draw_panel(axes, study, FRACTION, found)
+    drawn = [one[0] for one in axes.containers]  # by method, and then by the second column
+    handles = dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+    assert list(handles) == ["direct-mle", "ed-mle", "H = 5", "H = 9"]
+    signs = [(handles[name].get_linestyle(), handles[name].get_marker()) for name in ("direct-mle", "ed-mle")]
+    assert signs[0] != signs[1]
+    assert [(one.get_linestyle(), one.get_marker()) for one in drawn] == [signs[0], signs[0], signs[1], signs[1]]
+    colours = [handles[name].get_color() for name in ("H = 5", "H = 9")]
+    assert [one.get_color() for one in drawn] == colours * 2
+    for name in ("direct-mle", "ed-mle"):
+        assert handles[name].get_color() == "black"
+        assert handles[name].get_markersize() == drawn[0].get_markersize()  # as on the curves
+    assert {handles[name].get_linewidth() for name in ("H = 5", "H = 9")} == {4}

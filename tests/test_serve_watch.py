@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 from serving import Clock, go, policy_bytes, served
 
+from lmab.serve.messages import Problem
 from lmab.serve.stores import ArmCount, Bucket
 from lmab.serve.watch import BUCKETS, Metrics, Summaries, arms_by_step, by_version, over_time, per_minute
 
@@ -62,6 +64,25 @@ def test_the_summary_is_made_again_after_two_seconds_and_the_last_refits_come_fi
             assert (await summaries.now())["sessions"] == 1
             summaries._made = (time.monotonic() - 0.1, summaries._made[1])  # the time for which it is kept has passed
             assert (await summaries.now())["sessions"] == 2
+
+    go(scenario())
+
+
+def test_without_a_store_the_summary_is_the_last_one_while_it_is_fresh_and_then_a_problem(event_store):
+    async def scenario():
+        async with served(event_store, policy_bytes(), clock=Clock()) as client:
+            summaries = Summaries(client.service, Metrics())
+            first = await summaries.now()
+            client.service.register._opened = False
+            assert await summaries.now() is first
+            summaries._made = (time.monotonic() - 0.1, first)
+            with pytest.raises(Problem):
+                await summaries.now()
+            assert summaries._task is None  # nothing was asked
+            client.service.register._opened = True
+            one, other = await asyncio.gather(summaries.now(), summaries.now())
+            assert one is other  # asked at the same time, they share it
+            assert one is not first
 
     go(scenario())
 
