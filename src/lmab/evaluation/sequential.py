@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
 
 ALPHA = 0.05  # chance that a policy which earns no more is ever called better
 HARM = 0.1  # chance that a policy which earns no less is ever called worse
@@ -161,11 +160,13 @@ def sessions_needed(
         >>> round(sessions_needed(0.05, 0.5, 0.25))
         5683
     """
+    from scipy.special import ndtri
+
     bets, needed = bets_for(mean, variance), 0.0
     low, high = 1.0, 1e15
     for _ in range(_BISECTIONS):
         needed = float(np.sqrt(low * high))
         spread = needed * variance
-        seen = abs(gain) * needed - norm.ppf(power) * np.sqrt(spread)
+        seen = abs(gain) * needed - ndtri(power) * np.sqrt(spread)
         low, high = (needed, high) if seen < reach(spread, bets, alpha) else (low, needed)
     return needed / (share * (1 - share))
