@@ -182,7 +182,7 @@ def in_turns():
     """Have the simulator's lanes, which are threads of Python, run one after the other until each waits for the others.
 
     Numba's own block asks every lane again and again whether it waits, which takes more time than the lanes do. In
-    turns, what is read before all lanes have written it is wrong in every run.
+    turns, what a lane reads before a later one has written it is the same in every run.
     """
     from numba.cuda.simulator import kernel
 

@@ -65,10 +65,12 @@ GIVEN = {"films": ["--types", "2"], "survey": ["--types", "2"], "revenue": ["--t
 @pytest.mark.parametrize(
     ("name", "more"),
     [(name, GIVEN.get(name, [])) for name in SIX.LOGS]
-    + [pytest.param(name, [], marks=pytest.mark.slow) for name in GIVEN],
+    + [pytest.param(name, [], marks=pytest.mark.slow) for name in SIX.LOGS],
 )
-def test_six_logs_go_the_whole_way(tmp_path, name, more, light_work):
-    """At first try, from the file to the report, by options that the README explains."""
+def test_six_logs_go_the_whole_way(tmp_path, name, more, request):
+    """At first try, from the file to the report, by options that the README explains; slowly with all the effort."""
+    if request.node.get_closest_marker("slow") is None:
+        request.getfixturevalue("light_work")
     log = SIX.LOGS[name]
     log.make(tmp_path / log.file, generator(0), 120)
     options = {word for word in (*log.columns, *log.fit, *log.plan) if word.startswith("--")}
