@@ -14,6 +14,7 @@ import json
 import re
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
@@ -61,7 +62,23 @@ def page(path: str) -> str:
         r"[\d-]{10} [\d:]{5} UTC, lmab [\w.]+, NumPy [\w.]+, Python [\w.]+", "then, with these versions", text
     )
     shown = " ".join(re.findall(r'(?:title|aria-label|alt)="([^"]*)"', text))
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text)) + shown).strip()
+    return f"{words(text, shown)} {elements(text)}"
+
+
+def words(text: str, more: str = "") -> str:
+    """What a page says, without its elements."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text)) + more).strip()
+
+
+def elements(text: str) -> str:
+    """How often a page has each element, with its class and the names of its other attributes."""
+
+    def named(tag: str, attributes: str) -> str:
+        values = dict(re.findall(r'([\w-]+)="([^"]*)"', attributes))
+        return " ".join([".".join([tag, *values.pop("class", "").split()]), *sorted(values)])
+
+    counts = Counter(named(*found) for found in re.findall(r"<(\w+)([^>]*)>", text))
+    return "; ".join(f"{name}: {counts[name]}" for name in sorted(counts))
 
 
 COMMANDS = {
@@ -134,12 +151,13 @@ def fit_words(bandit: Any, method: Any, n_types: Any = 2, n: int = 120, **option
 
 
 def page_of(value: Any) -> str:
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", value._repr_html_()))).strip()
+    text = value._repr_html_()
+    return f"{words(text)} {elements(text)}"
 
 
 def plan_words(bandit: Any, method: Any, horizon: int = 3, **options: Any) -> list[str]:
     found = lmab.plan(bandit, horizon=horizon, method=method, **options)
-    return [found.message, str(found), re.sub(r"[\d.]+ s$", "s", page_of(found)), repr(found.policy)]
+    return [found.message, str(found), re.sub(r"in [\d.]+ s ", "in s ", page_of(found)), repr(found.policy)]
 
 
 def learner_words(learner: Any, n: int = 120) -> list[str]:
