@@ -149,20 +149,23 @@ def _optimise_together(
         for t in range(1, horizon + 1):
             if stop():
                 return guess
-            laws, increment = distribution(guess.laws[t], 1e-3 * _SMALLEST), guess.increments[t]
+            laws, increment = np.fmax(guess.laws[t], single(1e-3 * _SMALLEST)), guess.increments[t]
             divergence = learning.divergences(laws)
             stage = Stages.of(pay + rates[t - 1].astype(single)[:, None, None] * divergence, increment, rho)
             mixture = guess.mixtures[t]
             for _ in range(_STEPS):
-                mixture = distribution(mixture * stage.factors(mixture), _SMALLEST)
-            parts, factors = rho / stage.totals(mixture), stage.factors(mixture)
-            shares = stage.powers * parts[:, None] / np.maximum(factors, 1e-30)[..., None]
+                mixture = distribution(mixture * stage.factors(stage.totals(mixture)), _SMALLEST)
+            totals = stage.totals(mixture)
+            parts, factors = rho / totals, stage.factors(totals)
+            played = stage.powers * parts[:, None]  # of each type, over the mixture
+            shares = played / np.maximum(factors, 1e-30)[..., None]
             damping = np.maximum(0.02, increment / (increment + rates[t - 1])).astype(single)[:, None, None]
             guess.mixtures[t], guess.laws[t] = mixture, laws + damping * (learning.shown_to_each(shares) - laws)
-            joint = mixture[..., None] * stage.powers * parts[:, None]
-            used[t] = (joint * stage.exponents).sum(axis=(1, 2)) + (rho * np.log(parts / rho)).sum(axis=1)
-            used[t] -= (mixture * factors * np.log(np.maximum(factors, 1e-30))).sum(axis=1)
-            gained[t] = (joint * divergence).sum(axis=(1, 2))
+            if sweep < sweeps - 1:
+                used[t] = (mixture * np.einsum("kam,kam->ka", played, stage.exponents)).sum(axis=1)
+                used[t] += (rho * np.log(parts / rho)).sum(axis=1)
+                used[t] -= (mixture * factors * np.log(np.maximum(factors, 1e-30))).sum(axis=1)
+                gained[t] = (mixture * np.einsum("kam,kam->ka", played, divergence)).sum(axis=1)
         if sweep < sweeps - 1:
             available = np.append(np.cumsum(gained[::-1], axis=0)[::-1][1:], np.zeros((1, count)), axis=0)
             slope = np.clip((available - used) / entropy, -1, 1)
@@ -182,7 +185,7 @@ def _certify_together(
         payoff = means + rates[t - 1][:, None, None] * learning.divergences(laws)
         mixture = distribution(guess.mixtures[t].astype(float), _SMALLEST)
         step = Stages.of(payoff, increments[t], priors).planes(mixture)
-        largest = np.abs(payoff).max(axis=(1, 2)) + np.abs(step).max(axis=1) + 800 * rates[t]
+        largest = np.abs(payoff).max(axis=1).max(axis=1) + np.abs(step).max(axis=1) + 800 * rates[t]
         planes[t] = planes[t - 1] + step + (_SLACK * largest)[:, None]
     return [InformationPrice(planes[:, k], rates[:, k], prior) for k, prior in enumerate(priors)]
 
@@ -499,13 +502,14 @@ class Stages:
     def totals(self, mixtures: Float[Array, "K A"]) -> Float[Array, "K M"]:
         return np.matmul(mixtures[:, None], self.powers)[:, 0]
 
-    def factors(self, mixtures: Float[Array, "K A"]) -> Float[Array, "K A"]:
-        """By which a Blahut-Arimoto step multiplies the mixtures."""
-        return np.matmul(self.powers, (self.priors / self.totals(mixtures))[..., None])[..., 0]
+    def factors(self, totals: Float[Array, "K M"]) -> Float[Array, "K A"]:
+        """By which a Blahut-Arimoto step multiplies the mixtures that have these totals."""
+        return np.matmul(self.powers, (self.priors / totals)[..., None])[..., 0]
 
     def planes(self, mixtures: Float[Array, "K A"]) -> Float[Array, "K M"]:
-        highest = np.log(self.factors(mixtures).max(axis=1, keepdims=True))
-        return self.increments[:, None] * (np.log(self.totals(mixtures)) + self.top + highest)
+        totals = self.totals(mixtures)
+        highest = np.log(self.factors(totals).max(axis=1, keepdims=True))
+        return self.increments[:, None] * (np.log(totals) + self.top + highest)
 
 
 def improve(
