@@ -10,7 +10,7 @@ import pytest
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.model.type_prior import clustered, nearest
-from lmab.planning import Lookahead, PointBased
+from lmab.planning import Clock, Lookahead, PointBased
 from lmab.planning.information_price import information_price, information_prices
 from lmab.planning.plan import _People, _problem
 from lmab.planning.problem import Problem
@@ -251,6 +251,45 @@ def test_groups_of_neighbours_find_vectors_of_their_own():
             == common[t - 1] + sum(int(own.counts[t]) - common[t - 1] for own in search.lowers)
         )
     np.testing.assert_array_equal(search.lower_bounds, (weights @ search.sets()[-1][0].T).max(axis=1))
+
+
+def test_lower_bounds_look_at_every_vector_once_whenever_they_are_asked_for():
+    bandit, _, weights, counts = case(3, n_groups=20)
+    search, clock = Search(Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum()), seed=0), Clock(60.0)
+
+    def every():
+        return (weights @ search.sets()[-1][0].T).max(axis=1)
+
+    np.testing.assert_allclose(search.lower_bounds, every(), rtol=1e-14)
+    search.look_ahead(clock)
+    asked = search.lower_bounds.copy()
+    np.testing.assert_allclose(asked, every(), rtol=1e-14)
+    search.back_up(40)  # nobody asks before the groups part
+    for _ in range(3):
+        search.advance(1e-4, 1 << 18)
+        np.testing.assert_allclose(search.lower_bounds, every(), rtol=1e-14)
+    assert (search.lower_bounds >= asked).all()
+    assert (search.lower_bounds > asked).any()
+
+
+def test_a_new_price_keeps_trees_that_no_trial_opened():
+    bandit, _, weights, counts = case(3, n_groups=20)
+    search, clock = Search(Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum()), seed=0), Clock(60.0)
+    search.look_ahead(clock)
+    trees, known = search.roots, search.upper_bounds
+    search.charge_for_information(clock)
+    assert all(now is tree for now, tree in zip(search.roots, trees, strict=True))
+    assert (search.upper_bounds <= known).all()
+    assert (search.upper_bounds < known).any()
+    search.advance(1e-3, 1 << 18)
+    opened = [int(nodes.counts[0]) > 1 for nodes in search.roots]
+    assert any(opened)
+    trees, known = search.roots, search.upper_bounds
+    search.charge_for_information(clock)
+    for now, tree, old in zip(search.roots, trees, opened, strict=True):
+        assert (now is not tree) == old
+        assert now.counts[0] == 1
+    assert (search.upper_bounds <= known).all()
 
 
 def looking(seed=5, horizon=5):

@@ -209,6 +209,8 @@ class Search:
         self.uppers = [_no_points(stages, n_types, max(_START // n_groups, _FEW)) for _ in range(n_groups)]
         self.roots = [self._root(start) for start in self.starts]
         self.prices = [Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))] * len(self.starts)
+        self._found = np.full(len(self.starts), -np.inf)  # lower bounds, from the vectors looked at so far
+        self._counted = [0] * n_groups  # vectors for all steps that were looked at, by group
         self._batches = 0  # of several roots
         self._now = 0  # the root that is worked on
         self._proved: list[tuple[Float[Array, "M"], float]] = []  # upper bounds at the priors of people
@@ -271,8 +273,12 @@ class Search:
     @property
     def lower_bounds(self) -> Float[Array, "K"]:
         """What the best plan found so far earns at every prior."""
-        found = [(self.starts @ own.vectors[-1, :, : own.counts[-1]]).max(axis=1) for own in self.lowers]
-        return np.asarray(np.max(found, axis=0))
+        for group, own in enumerate(self.lowers):
+            old, count = self._counted[group], int(own.counts[-1])
+            if count > old:  # vectors only come, so those that came before need not be looked at again
+                self._found = np.maximum(self._found, (self.starts @ own.vectors[-1, :, old:count]).max(axis=1))
+                self._counted[group] = count
+        return self._found
 
     @property
     def upper_bounds(self) -> Float[Array, "K"]:
@@ -341,7 +347,7 @@ class Search:
 
     def _part_vectors(self) -> None:
         """From here on every group of neighbours adds its own vectors to those that all have."""
-        self._common = self.lowers[0].counts.copy()
+        self._common, self._counted = self.lowers[0].counts.copy(), self._counted[:1] * len(self.uppers)
         self.lowers = [Lower(*(array.copy() for array in self.lowers[0])) for _ in self.uppers]
 
     def _trials(self, tolerance: float, work: int) -> bool:
@@ -383,14 +389,15 @@ class Search:
             nodes.upper[0] = min(nodes.upper[0], bound)
 
     def use(self, prices: Sequence[InformationPrice]) -> None:
-        """Take over the prices, and grow the trees anew: what their nodes hold was computed without. Points stay."""
+        """Take over the prices, and grow the trees anew: what opened nodes hold was computed without. Points stay."""
         horizon, old = self.problem.horizon, self.upper_bounds
         whole = np.ascontiguousarray  # numba would compile the search anew for slices of what several priors share
         self.prices = [Price(whole(price.planes), whole(price.rates), np.log(price.prior)) for price in prices]
         priced = [prices[0].at_start * self.problem.weights.sum()]
         if len(self.roots) > 1:  # off its own prior, a price also charges for what the prior tells
             priced = [price_bound(*pair, horizon) for pair in zip(self.prices, self.starts, strict=True)]
-        self.roots = [self._root(start) for start in self.starts]
+        trees = zip(self.roots, self.starts, strict=True)
+        self.roots = [nodes if nodes.high[0, 0] < 0 else self._root(start) for nodes, start in trees]
         for nodes, bound, other in zip(self.roots, priced, old.tolist(), strict=True):
             nodes.upper[0] = min(bound, other)
 
@@ -498,7 +505,7 @@ class Search:
     def _share_of_dead_points(self) -> float:
         stage = int(self.upper.counts.argmax())
         count = int(self.upper.counts[stage])
-        return float((self.upper.drops[stage, :count] >= 0).mean()) if count else 0.0
+        return np.count_nonzero(self.upper.drops[stage, :count] >= 0) / count if count else 0.0
 
     def _bury_dead_points(self) -> None:
         """Close the gaps that points left when they fell and moved to the end. The others keep their order, so what a
