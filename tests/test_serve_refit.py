@@ -544,7 +544,7 @@ def lucky_arm() -> lmab.Sessions:
     """Clicks of one type; of 12 arms the last was played three times, and paid each time."""
     rng = generator(12)
     arms = rng.integers(11, size=(400, 4))
-    rewards = (rng.random(arms.shape) < np.linspace(0.1, 0.4, 12)[arms]).astype(float)
+    rewards = (rng.random(arms.shape) < np.linspace(0.2, 0.3, 12)[arms]).astype(float)
     arms[:3, 0], rewards[:3, 0] = 11, 1.0
     return replace(lmab.Sessions.from_arrays(arms, rewards, n_arms=12), arm_labels=tuple("abcdefghijkl"))
 
