@@ -7,6 +7,7 @@ other grids give the same bits.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from itertools import pairwise
@@ -182,7 +183,8 @@ def in_turns():
     """Have the simulator's lanes, which are threads of Python, run one after the other until each waits for the others.
 
     Numba's own block asks every lane again and again whether it waits, which takes more time than the lanes do. In
-    turns, what a lane reads before a later one has written it is the same in every run.
+    turns, what a lane reads before a later one has written it is the same in every run. All run on one core, since a
+    turn that goes to another core waits for it, and longer where that is busy.
     """
     from numba.cuda.simulator import kernel
 
@@ -219,6 +221,8 @@ def in_turns():
             raise block.failed[0].with_traceback(block.failed[1])
 
     kernel.BlockManager.run = run
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
 def main(n, seed):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 COMPILED = Path(__file__).parent.parent / "src" / "lmab" / "_kernel" / "compiled"
 PATIENCE = 120.0  # seconds that a process waits for the others; then it compiles what it needs
@@ -46,26 +47,61 @@ def _search() -> None:
     """The search for plans, by far the longest."""
     import lmab
 
-    lmab.plan(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), horizon=3)
+    lmab.plan(_bandit(), horizon=3)
 
 
 def _fits() -> None:
     """Fits with a learned prior, from counts of few sessions and of many, and what a certificate needs."""
-    import lmab
-
-    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=60, horizon=3, rng=0)
-    estimate = lmab.fit(log, n_types=2, check=False, rng=0)
-    estimate.information()
+    _fitted(_log(_bandit())).information()
 
 
 def _normal() -> None:
     """Fits of normal rewards."""
     import lmab
 
-    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=60, horizon=3, rng=0)
-    lmab.fit(log, n_types=2, rewards="gaussian", check=False, rng=0)
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
+    _fitted(_log(bandit), rewards="gaussian")
 
 
-JOBS = (_search, _fits, _normal)  # the longest first
+def _known() -> None:
+    """Fits of people who come back, of whom something is known."""
+    from dataclasses import replace
+
+    log = _log(_bandit())
+    _fitted(replace(log, persons=[f"p{i // 2}" for i in range(len(log))]))
+
+
+def _moments() -> None:
+    """Moments of a log, and learning by them."""
+    import lmab
+
+    lmab.fit(_log(_bandit()), n_types=2, method=lmab.estimation.MomentMatching(restarts=1), check=False, rng=0)
+
+
+def _learning() -> None:
+    """Sessions that are learned from while they are played."""
+    import lmab
+
+    environment = lmab.Simulator(_bandit(), horizon=3, rng=0)
+    lmab.learn(environment, lmab.learning.LUCRL(2), n_sessions=60, planner=lmab.Exact(), rng=0)
+
+
+def _bandit() -> Any:
+    import lmab
+
+    return lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.7]])
+
+
+def _log(bandit: Any) -> Any:
+    import lmab
+
+    return lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_sessions=60, horizon=3, rng=0)
+
+
+def _fitted(log: Any, **said: Any) -> Any:
+    import lmab
+
+    return lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, sweeps=4), check=False, rng=0, **said)
+
+
+JOBS = (_search, _fits, _normal, _known, _moments, _learning)  # the longest first
