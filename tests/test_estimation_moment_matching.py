@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import Any
@@ -336,7 +337,7 @@ def test_smaller_least_weights_are_tried_while_they_help():
 
 
 def test_a_search_that_is_stopped_keeps_the_least_weights_it_has_finished(rng, monkeypatch):
-    calls, tried = [], []
+    calls, tried = itertools.count(1), []
 
     def spy(levels, core, log):
         tried.extend(map(len, levels))
@@ -345,7 +346,7 @@ def test_a_search_that_is_stopped_keeps_the_least_weights_it_has_finished(rng, m
     monkeypatch.setattr("lmab.estimation.moment_matching._best_level", spy)
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=800, horizon=3, rng=rng)
     method = lmab.estimation.MomentMatching(restarts=2)
-    found = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: calls.append(_) or len(calls) == 3)
+    found = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: next(calls) == 3)
     assert (found.status, tried) == ("interrupted", [2, 1])
 
 

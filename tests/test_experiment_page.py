@@ -390,8 +390,7 @@ def test_the_ambiguity_of_short_sessions(horizon):
     """Other bandits on the line have the same moments up to H, and the widest is that far away."""
     line = Line.draw(3, 8, generator(1, "bandit"))
     moments = np.array([line.weights @ line.positions**order for order in range(5)])
-    found = [three_points(moments, t) for t in np.linspace(-1.2, 1.2, 25)]
-    others = [one for one in found if one is not None]
+    others = list(zip(*three_points(moments, np.linspace(-1.2, 1.2, 25)), strict=True))
     assert len(others) > 3
     for points, weights in others:
         np.testing.assert_allclose([weights @ points**order for order in range(5)], moments, atol=1e-9)
@@ -571,10 +570,8 @@ def test_the_width_is_the_distance_to_the_farthest_bandit_with_the_same_moments(
     line, truth = Line.draw(3, 8, generator(1, "bandit")), Setting("line", 3, 8, 4).draw(1)
     moments = np.array([line.weights @ line.positions**order for order in range(5)])
     distances = []
-    for given in np.linspace(-1.3, 1.3, 53):
-        found = three_points(moments, given)
-        if found is not None and np.abs(found[0][:, None] * line.slopes).max() <= 0.5:  # means are probabilities
-            points, weights = found
+    for points, weights in zip(*three_points(moments, np.linspace(-1.3, 1.3, 53)), strict=True):
+        if np.abs(points[:, None] * line.slopes).max() <= 0.5:  # means are probabilities
             means = np.clip(0.5 + points[:, None] * line.slopes, 0, 1)
             distances.append(truth.distance(lmab.LatentBandit.bernoulli(weights / weights.sum(), means)))
     assert width(8, 4, 1) == pytest.approx(max(distances), rel=1e-6)

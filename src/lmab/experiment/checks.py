@@ -416,28 +416,36 @@ def width(n_arms: int, horizon: int, instance: int) -> float:
     steep = float(np.abs(line.slopes).max())
     largest = 0.0
     for change in _changes(horizon):
-        for given in _FREE:
-            found = three_points(moments + change, given)
-            if found is not None and np.abs(found[0]).max() * steep <= 0.5:  # means are probabilities
-                largest = max(largest, _moved(line.positions, line.weights, *found))
+        for points, weights in zip(*three_points(moments + change, _FREE), strict=True):
+            if np.abs(points).max() * steep <= 0.5:  # means are probabilities
+                largest = max(largest, _moved(line.positions, line.weights, points, weights))
     return 2 * steep * largest  # the distance of two types is that of their rewards on the steepest arm
 
 
-def three_points(moments: Float[Array, "5"], given: float) -> tuple[Float[Array, "3"], Float[Array, "3"]] | None:
-    """Three positions, `given` among them, and weights with these moments (from order 0 to 4); None: there are none."""
-    shifted = moments[1:] - given * moments[:-1]
-    system = np.array([[shifted[1], shifted[0]], [shifted[2], shifted[1]]])
-    if abs(np.linalg.det(system)) < 1e-12:
-        return None
-    slope, constant = np.linalg.solve(system, -shifted[2:])
+def three_points(
+    moments: Float[Array, "5"], given: Float[Array, "n"]
+) -> tuple[Float[Array, "k 3"], Float[Array, "k 3"]]:
+    """Three positions, one of the `given` among them, and weights with these moments (from order 0 to 4).
+
+    There are none for some of the given ones.
+    """
+    shifted = moments[1:] - given[:, None] * moments[:-1]
+    first, second, third, last = shifted.T
+    determinant = second**2 - first * third
+    given, first, second, third, last, determinant = (
+        each[np.abs(determinant) >= 1e-12] for each in (given, first, second, third, last, determinant)
+    )
+    slope = (first * last - second * third) / determinant
+    constant = (third**2 - second * last) / determinant
     under_root = slope**2 / 4 - constant
-    if under_root <= 1e-12:
-        return None
-    points = np.array([given, -slope / 2 - np.sqrt(under_root), -slope / 2 + np.sqrt(under_root)])
-    if np.abs(np.subtract.outer(points, points))[np.triu_indices(3, 1)].min() < 1e-6:
-        return None
-    weights = np.linalg.solve(np.vander(points, 3, increasing=True).T, moments[:3])
-    return (points, weights) if weights.min() >= 0 else None
+    given, slope, under_root = (each[under_root > 1e-12] for each in (given, slope, under_root))
+    reach = np.sqrt(under_root)
+    points = np.stack([given, -slope / 2 - reach, -slope / 2 + reach], axis=1)
+    points = points[np.diff(np.sort(points, axis=1), axis=1).min(axis=1, initial=np.inf) >= 1e-6]
+    powers = points[:, None] ** np.arange(3)[:, None]
+    weights = np.linalg.solve(powers, np.broadcast_to(moments[:3, None], (len(points), 3, 1)))[..., 0]
+    possible = weights.min(axis=1, initial=np.inf) >= 0
+    return points[possible], weights[possible]
 
 
 def _changes(horizon: int) -> Float[Array, "n 5"]:

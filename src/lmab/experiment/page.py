@@ -112,11 +112,31 @@ _OPEN = """\
 """
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A claim with the rows that it is judged by, and what they say."""
+
+    claim: Claim
+    rows: Sequence[Row]
+    verdict: str
+    text: str
+
+
+def _judgements(rows: Sequence[Row], size: str) -> list[_Judged]:
+    """All claims."""
+    found = [(claim, _rows_of(claim, rows, size)) for claim in CLAIMS]
+    return [_Judged(claim, own, *_verdict(claim, own, size)) for claim, own in found]
+
+
 def counted(rows: Sequence[Row], size: str) -> str:
     """How many claims hold, for the page of what was measured."""
+    return _counted(_judgements(rows, size))
+
+
+def _counted(judged: Sequence[_Judged]) -> str:
     parts = []
     for source, verb in ((PAPER, "claims of the paper agree"), (OURS, "of ours hold")):
-        verdicts = [_verdict(claim, _rows_of(claim, rows, size), size)[0] for claim in CLAIMS if claim.source == source]
+        verdicts = [one.verdict for one in judged if one.claim.source == source]
         good, missing = sum(one in ("agrees", "holds") for one in verdicts), verdicts.count("not measured")
         parts.append(f"{good} of {len(verdicts)} {verb}" + (f" ({missing} not measured yet)" if missing else ""))
     return " and ".join(parts)
@@ -169,17 +189,17 @@ def _flag(size: str) -> str:
 def page(rows: Sequence[Row], size: str = "standard") -> str:
     """The page, in Markdown; figures are expected in `figures/`."""
     used = {row.id: row for study in STUDIES for row in wanted(study, rows, size)}.values()
-    head = _HEAD.format(flag=_flag(size))
-    parts = [head, _provenance(list(used)), f"{counted(rows, size)}.\n", _overview(rows, size), _OPEN]
+    head, judged = _HEAD.format(flag=_flag(size)), _judgements(rows, size)
+    parts = [head, _provenance(list(used)), f"{_counted(judged)}.\n", _overview(judged), _OPEN]
     parts.append(_origin(rows, size))
-    parts += ["## figures\n\nFigures 2 and 3 together.\n", *_judged(BOTH_FIGURES, rows, size), ""]
+    parts += ["## figures\n\nFigures 2 and 3 together.\n", *_said(BOTH_FIGURES, judged), ""]
     drawn = {figure.studies[0].name: figure for figure in FIGURES}
     in_figures = {study.name for figure in FIGURES for study in figure.studies}
     for study in STUDIES:
         if study.name in drawn:
             figure = drawn[study.name]
             parts.append(f"## {figure.name}\n\n![{figure.title}](figures/{figure.name}.svg)\n")
-        parts.append(_section(study, rows, size, in_figure=study.name in in_figures))
+        parts.append(_section(study, rows, size, judged, in_figure=study.name in in_figures))
     return "\n".join(parts)
 
 
@@ -228,14 +248,13 @@ def _unfinished(rows: Sequence[Row]) -> str:
     )
 
 
-def _overview(rows: Sequence[Row], size: str) -> str:
+def _overview(judged: Sequence[_Judged]) -> str:
     lines = ["| study | instances | claim | of | verdict |", "|---|---|---|---|---|"]
     for name in (BOTH_FIGURES, *(study.name for study in STUDIES)):
-        for claim in CLAIMS:
-            if claim.study == name:
-                found = _rows_of(claim, rows, size)
-                verdict = _verdict(claim, found, size)[0]
-                lines.append(f"| [{name}](#{name}) | {_instances(found)} | {claim.text} | {claim.source} | {verdict} |")
+        for one in judged:
+            if one.claim.study == name:
+                said = f"{_instances(one.rows)} | {one.claim.text} | {one.claim.source} | {one.verdict}"
+                lines.append(f"| [{name}](#{name}) | {said} |")
     return "\n".join(lines) + "\n"
 
 
@@ -262,21 +281,20 @@ def _verdict(claim: Claim, rows: Sequence[Row], size: str) -> tuple[str, str]:
     return (good if finding.holds else bad), finding.text
 
 
-def _judged(name: str, rows: Sequence[Row], size: str) -> list[str]:
+def _said(name: str, judged: Sequence[_Judged]) -> list[str]:
     """The claims of a study, each with its quotation, its verdict and its numbers."""
     lines = []
-    for claim in CLAIMS:
+    for one in judged:
+        claim = one.claim
         if claim.study == name:
-            verdict, text = _verdict(claim, _rows_of(claim, rows, size), size)
             quoted = f" {claim.quotation}:" if claim.quotation else ""
             history = f" {claim.history}." if claim.history else ""
-            lines.append(
-                f"- {claim.source.capitalize()}:{quoted} {claim.text} **{verdict.capitalize()}**: {text}.{history}"
-            )
+            verdict = f"**{one.verdict.capitalize()}**: {one.text}."
+            lines.append(f"- {claim.source.capitalize()}:{quoted} {claim.text} {verdict}{history}")
     return lines
 
 
-def _section(study: Study, all_rows: Sequence[Row], size: str, *, in_figure: bool) -> str:
+def _section(study: Study, all_rows: Sequence[Row], size: str, judged: Sequence[_Judged], *, in_figure: bool) -> str:
     """The claims and tables of a study, and its figure where it is no part of a figure of the paper."""
     rows = wanted(study, all_rows, size)
     missing = len(study.trials(size)) - len(rows)
@@ -286,7 +304,7 @@ def _section(study: Study, all_rows: Sequence[Row], size: str, *, in_figure: boo
         parts += [f"{missing} of {missing + len(rows)} trials are missing.", ""]
     if rows and not in_figure:
         parts += [f"![{study.title}](figures/{study.name}.svg)", ""]
-    parts += _judged(study.name, all_rows, size)
+    parts += _said(study.name, judged)
     for table in tables(study, rows):
         parts += ["", f"**{table.title}**", "", *_markdown(table.header, table.cells)]
     if study.name == "sessions":
