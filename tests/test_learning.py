@@ -723,7 +723,7 @@ def test_direct_mle_learns_with_traits(rng, tmp_path):
         lmab.DirectMLE(2, method=lmab.Traits())
 
 
-@pytest.mark.parametrize("name", [name for name, value in vars(learning).items() if isinstance(value, type)])
+@pytest.mark.parametrize("name", [name for name in learning.__all__ if isinstance(getattr(learning, name), type)])
 def test_every_public_name_has_an_example_that_runs(name):
     found = doctest.DocTestFinder(recurse=True).find(getattr(learning, name), name, globs={})
     examples = [test for test in found if test.examples]
