@@ -506,8 +506,8 @@ def test_held_out_sessions_beyond_a_limit_are_drawn(monkeypatch):
 def test_three_points_with_given_moments():
     points, weights = np.array([-1.0, 0.5, 2.0]), np.array([0.2, 0.5, 0.3])
     moments = np.array([weights @ points**order for order in range(5)])
-    found = study_checks.three_points(moments, 0.5)
-    assert found is not None
-    np.testing.assert_allclose(found[0], [0.5, -1.0, 2.0])
-    np.testing.assert_allclose(found[1], [0.5, 0.2, 0.3])
-    assert study_checks.three_points(np.array([1.0, 0.0, 0.0, 0.0, 0.0]), 0.0) is None  # a single point
+    found = study_checks.three_points(moments, np.array([0.5]))
+    np.testing.assert_allclose(found[0], [[0.5, -1.0, 2.0]])
+    np.testing.assert_allclose(found[1], [[0.5, 0.2, 0.3]])
+    single = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    assert [part.shape for part in study_checks.three_points(single, np.array([0.0, 0.3]))] == [(0, 3), (0, 3)]
