@@ -28,7 +28,6 @@ _UNCOUNTED: Any = {"_nrt": False, "error_model": "numpy"}
 fast = njit(cache=True, fastmath=FAST, **_UNCOUNTED)
 plain = njit(cache=True, **_UNCOUNTED)  # short sums over types: vectors would only cost compile time
 part = njit(inline="always", fastmath=FAST, **_UNCOUNTED)  # compiled as a part of its only caller
-counting = njit(cache=True, error_model="numpy")
 
 
 class Scratch(NamedTuple):
@@ -50,9 +49,11 @@ class Scratch(NamedTuple):
     spent: Integer[Array, "1"]  # multiplications
 
 
-@counting
 def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
-    """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
+    """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full.
+
+    It is not compiled, because Numba would compile all of its callees a second time as parts of it.
+    """
     n_values = arms.table.shape[0] // arms.means.shape[0]
     scratch = _scratch(arms.means.shape[0], n_values, arms.means.shape[1], horizon)
     return _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
@@ -85,7 +86,6 @@ def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
     return FULL
 
 
-@counting
 def _scratch(n_arms, n_values, n_types, horizon):
     screen = np.empty((2, BLOCK), np.float32)
     return Scratch(
