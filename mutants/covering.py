@@ -2,7 +2,8 @@
 
 The record keeps the sources as they were, so that it serves later states too: lines that stayed keep their tests, and
 a line that is new has those of the line before it. A line that runs on import alone has the tests of what makes use of
-it: of the function whose default it is, or of the lines that name the constant; and the tests that name it themselves.
+it: of the function whose default it is, or of the lines that name the constant; the tests that name it themselves; and
+those near its file.
 Without a record, and for the kernels that Numba compiles, which coverage does not see, the answer is that of
 `make near`.
 """
@@ -26,6 +27,7 @@ from .faults import ROOT, SOURCE, TESTS, near
 
 FOLDER = ROOT / "build" / "contexts"
 MORE = "more-*"  # folders below it, with records of tests that were written since
+COMPILED = "_kernel/compiled/"  # what Numba compiles, of which coverage sees at most the doors
 SECONDS = 60.0  # of the tests that one fault is run against, as they took in the record
 
 
@@ -78,9 +80,14 @@ class Record:
         ]
 
     def _ran(self, file: str, line: int) -> set[str]:
-        """The tests that ran a line and passed."""
-        contexts = self._contexts(file).get(self._then(file, line), ())
-        return {context.partition("|")[0].removeprefix("tests/") for context in contexts} & self.seconds.keys()
+        """The tests that ran a line and passed; all cases of a test whose fixture ran it, since they may share that."""
+        contexts = [one.removeprefix("tests/").partition("|") for one in self._at(file, line)]
+        functions = {name.partition("[")[0] for name, _, phase in contexts if phase == "setup"}
+        cases = {name for name in self.seconds if functions and name.partition("[")[0] in functions}
+        return {name for name, _, _ in contexts} & self.seconds.keys() | cases
+
+    def _at(self, file: str, line: int) -> list[str]:
+        return self._contexts(file).get(self._then(file, line), [])
 
     def _contexts(self, file: str) -> dict[int, list[str]]:
         if file not in self._known:
@@ -106,11 +113,12 @@ class Records:
         """
         names = set().union(*(part.tests(file, line) for part in self._parts))
         scope, used = _scope(SOURCE / file, line)
+        close = near(file) if names or used is not None else ()
         if scope is None and used is not None:
             telling = _tests_that_name(used, TESTS)
             names |= {name for name in self.seconds if name.partition("[")[0] in telling}
+            names |= {name for name in self.seconds if name.partition("::")[0] in close}
         files = Counter(name.split("::")[0] for name in names)
-        close = near(file) if names else ()
 
         def place(name: str) -> tuple[bool, int, str, float]:
             home = name.split("::")[0]
@@ -220,5 +228,5 @@ def _as_if_quiet(took: dict[str, float]) -> dict[str, float]:
 
 def covering(file: str, line: int, recorded: Records | None) -> tuple[str, ...]:
     """The tests that a fault on this line is run against."""
-    found = recorded.tests(file, line) if recorded is not None else ()
+    found = () if recorded is None or file.startswith(COMPILED) else recorded.tests(file, line)
     return found or near(file)

@@ -265,7 +265,7 @@ ALL = ("test_a.py::test_y[1]", "test_a.py::test_x", "test_b.py::test_z")
         (6, ALL[:1]),  # it moved from line 5
         (5, ALL),  # a new one
         (3, ALL),  # a default: all of its function
-        (1, ALL[:1]),  # a constant: where it is named
+        (1, ALL[:2]),  # a constant: where it is named, and the file near it
         (2, ()),
     ],
 )
@@ -278,6 +278,7 @@ def test_a_constant_has_the_tests_that_name_it_too(recorded, tmp_path, monkeypat
     named = "def test_z():\n    assert f.LIMIT\n\n\ndef test_w():\n    assert f.LIMITED\n"
     (tmp_path / "tests" / "test_b.py").write_text(named)
     monkeypatch.setattr(covering, "TESTS", tmp_path / "tests")
+    monkeypatch.setattr(covering, "near", lambda file: ())
     assert recorded.tests("f.py", 1) == (ALL[0], ALL[2])
     assert recorded.tests("f.py", 6) == ALL[:1]  # a line that a test ran has its tests alone
 
@@ -319,6 +320,28 @@ def test_without_a_record_the_tests_near_the_file_are_run(recorded, monkeypatch)
     assert covering.covering("f.py", 4, None) == ("f.py",)
     assert covering.covering("f.py", 2, recorded) == ("f.py",)
     assert covering.covering("f.py", 6, recorded) == ALL[:1]
+    monkeypatch.setattr(covering, "COMPILED", "f")  # of a kernel coverage sees no more than its door
+    assert covering.covering("f.py", 6, recorded) == ("f.py",)
+
+
+def test_a_line_that_a_fixture_ran_has_all_cases_of_its_test(tmp_path, monkeypatch):
+    from coverage import CoverageData
+
+    source, folder = tmp_path / "lmab", tmp_path / "record"
+    source.mkdir()
+    (folder / "src").mkdir(parents=True)
+    for path in (source / "f.py", folder / "src" / "f.py"):
+        path.write_text("def f():\n    return 1\n")
+    data = CoverageData(str(folder / "data"))
+    data.set_context("tests/test_a.py::test_x[1]|setup")
+    data.add_lines({str(source / "f.py"): [2]})
+    data.write()
+    names = ("test_x[1]", "test_x[2]", "test_y[1]")
+    cases = "".join(f'<testcase classname="tests.test_a" name="{name}" time="1"></testcase>' for name in names)
+    (folder / "times.xml").write_text(f"<s>{cases}</s>")
+    monkeypatch.setattr(covering, "SOURCE", source)
+    monkeypatch.setattr(covering, "near", lambda file: ())
+    assert set(covering.Records(folder).tests("f.py", 2)) == {"test_a.py::test_x[1]", "test_a.py::test_x[2]"}
 
 
 # trying
