@@ -212,6 +212,15 @@ def test_sessions_of_both_are_compared_within_nights():
     new = np.array(versions) == "new"
     assert pooled[new].mean() - pooled[~new].mean() > 1  # what forgets the nights is far off
     named = replace(log, features={"policy": versions, "day": days})
+    gaps = []
+    for day in sorted(set(days)):
+        here = np.array(days) == day
+        parts = pooled[here & new], pooled[here & ~new]
+        error = sum(part.var() / len(part) for part in parts)
+        gaps.append((parts[0].mean() - parts[1].mean(), 1 / sum(1 / len(part) for part in parts), error))
+    means, weights, errors = np.array(gaps).T
+    assert found.difference == pytest.approx(weights @ means / weights.sum())
+    assert found.stderr == pytest.approx(np.sqrt(weights**2 @ errors) / weights.sum(), rel=0.02)
     again = compare(pair, named, horizon=3, versions="policy", labels=("new", "old"), nights="day")
     assert again.looks == found.looks
     picture = found.picture()

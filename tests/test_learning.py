@@ -347,6 +347,12 @@ def test_edmle_reads_a_core_arm_by_pairs_or_in_full(rng):
         assert lmab.evaluate(learned.policy, BANDIT, horizon=HORIZON).mean > 2.7
 
 
+def test_edmoments_looks_at_as_many_directions_as_it_is_told():
+    for options, size in (({}, 2), ({"rank": 3}, 3)):
+        learned = learn(learning.EDMoments(2, restarts=1, **options), Recorder())
+        assert learned["subspace"].facts["rank"] == size
+
+
 def test_core_plays_of_other_arms_are_refused():
     run, live = new_run(learning.EDMLE(2, rank=1), n_sessions=500), Recorder()
     run.tell(run.ask().on(live))

@@ -478,6 +478,19 @@ def test_uniform_without_a_horizon_is_not_promoted(store):
     go(scenario())
 
 
+def test_a_version_gets_all_new_sessions_unless_a_share_is_said(store):
+    async def scenario():
+        async with served(store) as client:
+            register = client.service.register
+            names = [(await register.add_version(policy_bytes(seed=seed))).name for seed in (1, 2)]
+            for name, body, active, canary in ((names[0], {}, names[0], None), (names[1], {"share": 0.2}, *names)):
+                answer = await client.http.post(f"/v1/policies/{name}:promote", json=body)
+                assert answer.status_code == 200, answer.text
+                assert (register.rollout.active, register.rollout.canary) == (active, canary)
+
+    go(scenario())
+
+
 def test_rollback_is_a_stack(store):
     async def scenario():
         async with served(store) as client:

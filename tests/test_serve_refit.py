@@ -210,6 +210,7 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng, soon):
             await live(client, 2000, "a", rng)
             night = await night_of(client, clock, folder, **soon)
             assert (night.outcome, night.canary) == ("canary", night.version), night.lines
+            assert night.at == pytest.approx(clock())
             assert "Certified: in truth" in night.lines[1]
             assert "It differs from uniform in 100% of them" in night.lines[2]
             assert lmab.load(folder / f"{night.version}.model.lmab").n_types == 2
