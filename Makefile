@@ -12,8 +12,9 @@ unexport PYTHONDONTWRITEBYTECODE  # tests start many programs, which would each 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
 
-test: $(VENV)/.installed-dev       ## everything the continuous integration runs: checks and tests side by side
-	$(MAKE) --no-print-directory --jobs 2 check suite
+test: $(VENV)/.installed-dev       ## everything the continuous integration runs: checks, then tests
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory suite
 
 check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 	$(BIN)/ruff check .
