@@ -917,6 +917,16 @@ def test_laws_of_arms_are_freed_only_where_sessions_tell_their_types(monkeypatch
     assert not calls  # draws for claims keep their laws
 
 
+@pytest.mark.parametrize(("told", "freed"), [(0.0199, 0), (0.0201, 4)])
+def test_a_fiftieth_of_a_type_told_by_sessions_frees_the_laws(monkeypatch, told, freed):
+    bandit, calls = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.8], [0.1, 0.9, 0.2]]), []
+    log = observe(lmab.simulate(bandit, lmab.Uniform(3), n_sessions=50, horizon=3, rng=generator(4)))
+    monkeypatch.setattr(arm_law.CategoricalArms, "free", lambda arms: calls.append(arms))
+    monkeypatch.setattr(prior_module, "_told", lambda _, weights, *__: np.full(len(weights), told))
+    prior_module.learn(log, bandit, 8, generator(1), 1)
+    assert len(calls) == freed
+
+
 def test_freed_laws_have_the_priors_of_no_power():
     for alone in (False, True):
         grid = arm_law.beta_grid(-3.0, 1.0, -1.0, alone=alone, table=64)

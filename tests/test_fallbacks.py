@@ -509,5 +509,20 @@ def test_three_points_with_given_moments():
     found = study_checks.three_points(moments, np.array([0.5]))
     np.testing.assert_allclose(found[0], [[0.5, -1.0, 2.0]])
     np.testing.assert_allclose(found[1], [[0.5, 0.2, 0.3]])
+    for close in (points, np.array([-1.0, 0.5, 0.6])):
+        moments = np.array([weights @ close**order for order in range(5)])
+        given = np.sort(np.append(np.linspace(-3.0, 3.0, 2000), close[0]))
+        ways, _ = study_checks.three_points(moments, given)
+        assert sorted(ways[:, 0]) == [one for one in given.tolist() if _completes(moments, one)]
     single = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
     assert [part.shape for part in study_checks.three_points(single, np.array([0.0, 0.3]))] == [(0, 3), (0, 3)]
+
+
+def _completes(moments, given) -> bool:
+    """Whether two more positions, roots of a quadratic, and weights that are not negative have the moments."""
+    shifted = moments[1:] - given * moments[:-1]
+    others = np.roots([1.0, *np.linalg.solve([shifted[1::-1], shifted[2:0:-1]], -shifted[2:])])
+    if np.iscomplex(others).any():
+        return False
+    points = np.array([given, *others.real])
+    return bool(np.linalg.solve(points ** np.arange(3)[:, None], moments[:3]).min() >= 0)
