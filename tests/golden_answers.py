@@ -365,12 +365,24 @@ def ask(name: str) -> Any:
         return plain(QUESTIONS[name]())
 
 
+# The climb ends where the likelihood rises by little; coefficients still move there, as a processor rounds.
+LOOSE = {"features and persons": 1e-3}
+
+
 def numbers(found: Any) -> list[float]:
     """All numbers of an answer, in order."""
     if isinstance(found, dict | list):
         parts = found.values() if isinstance(found, dict) else found
         return [number for part in parts for number in numbers(part)]
     return [float(found)] if isinstance(found, int | float) else []
+
+
+def same(found: list[float], known: list[float], rtol: float) -> bool:
+    """Whether numbers are the same; counts above 20 may differ by one, because rounding tells where a climb ends."""
+    mine, theirs = np.array(found), np.array(known)
+    count = (theirs > 20) & (theirs == np.round(theirs)) & (mine == np.round(mine))
+    near = np.isclose(mine, theirs, rtol, atol=1e-7, equal_nan=True)
+    return bool(np.all(near | (count & np.isclose(mine, theirs, 0, atol=1))))
 
 
 def words(found: Any) -> list[str]:

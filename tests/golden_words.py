@@ -36,6 +36,7 @@ FILE = Path(__file__).with_suffix(".json")
 WIDTH = 160  # columns of the terminal
 ENVIRONMENT = {"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH), "NO_COLOR": "1"}
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+WEIGHTS = re.compile(r"(?<=weights )[\d.]+(, [\d.]+)+")  # of a model, in words
 
 
 def command(words: str) -> str:
@@ -239,8 +240,12 @@ def asked(name: str) -> Any:
 def differs(found: str, golden: str) -> str:
     """Where two texts differ, in words or in numbers; nothing where they do not.
 
-    Numbers must have as many digits after the point, and be within 2% or three of the last digit.
+    Numbers must have as many digits after the point, and be within 2% or three of the last digit. Weights of types are
+    put in order first: which type comes first may hang on how a processor rounds.
     """
+    found, golden = (
+        WEIGHTS.sub(lambda match: ", ".join(sorted(match[0].split(", "))), text) for text in (found, golden)
+    )
     words, others = NUMBER.split(found), NUMBER.split(golden)
     for one, other in zip_longest(words, others):
         if one != other:
