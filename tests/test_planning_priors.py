@@ -216,15 +216,14 @@ def test_trees_of_all_roots_survive_the_burial_of_points():
     before = search.upper_bounds.copy()
     assert len(search.uppers) == len(search.lowers) == 3
     for group in range(3):
-        members = np.flatnonzero(search.group == group).tolist()
-        search._now = members[0]
+        members, upper = np.flatnonzero(search.group == group).tolist(), search.uppers[group]
         for stage in range(2, 5):
-            search.upper.drops[stage, : int(search.upper.counts[stage] > 1)] = 0.0  # the first of several is dead
-        search._bury_dead_points()
+            upper.drops[stage, : int(upper.counts[stage] > 1)] = 0.0  # the first of several is dead
+        search._bury_dead_points(group)
         for nodes in (search.roots[root] for root in members):
             count = int(nodes.counts[0])
             own, steps = nodes.points[:count], nodes.steps[:count]
-            assert (own < search.upper.counts[steps]).all()
+            assert (own < upper.counts[steps]).all()
     for _ in range(6):
         search.advance(1e-3, 1 << 18)
     assert (search.upper_bounds <= before + 1e-12).all()

@@ -79,16 +79,16 @@ def test_both_searches_close_the_gap_around_the_optimum(seed, priced, leaving):
         search.back_up(20)
         if priced:
             search.charge_for_information(Clock(60.0))
-            assert search.price.rates[1:].min() > 0
+            assert search.prices[0].rates[1:].min() > 0
         for _ in range(200):
-            args = (search.price, search.lower, search.upper, search.nodes, it.horizon, tolerance, 1 << 16)
-            reason = module.run_trials(search.arms, *args)
+            bounds = (search.prices[0], search.lowers[0], search.uppers[0], search.roots[0])
+            reason = module.run_trials(search.arms, *bounds, it.horizon, tolerance, 1 << 16)
             assert search.lower_bound <= best + 1e-9
             assert search.upper_bound >= best - 1e-9
             if reason == reference_search.CLOSED:
                 break
             if reason == reference_search.FULL:
-                search._grow()
+                search._grow(0)
         assert reason == reference_search.CLOSED
         assert search.upper_bound - search.lower_bound <= tolerance
 
@@ -124,11 +124,11 @@ def test_prices_and_points_of_a_search_hold_at_any_belief(seed, leaving):
     for steps in (2, 3, 4):
         for x in rng.dirichlet(np.full(len(it.weights), 0.3), 20) * 0.7:
             best = optimal_at(it.table, it.means, x[None], steps)[0]
-            soft = compiled_search._drop(search.arms, search.price, search.upper, steps, x[None], 0, scratch)
+            soft = compiled_search._drop(search.arms, search.prices[0], search.uppers[0], steps, x[None], 0, scratch)
             assert reference_search.plane(search.arms, x, steps) + soft >= best - 1e-12 * it.scale
-            spec = reference_search.sawtooth(search.arms, search.price, search.upper, x, steps)
+            spec = reference_search.sawtooth(search.arms, search.prices[0], search.uppers[0], x, steps)
             assert soft >= spec - 1e-12 * it.scale
-            assert reference_search.price_bound(search.price, x, steps) >= best - 1e-12 * it.scale
+            assert reference_search.price_bound(search.prices[0], x, steps) >= best - 1e-12 * it.scale
 
 
 @pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
@@ -139,7 +139,7 @@ def test_the_price_bounds_what_a_point_leaves_where_people_leave(leaving):
     it, steps, closer = Problem.of(replace(bandit, leaving=often), 4), 3, 0
     search = Search(it, seed=0)
     search.charge_for_information(Clock(60.0))
-    arms, price, upper = search.arms, search.price, search.upper
+    arms, price, upper = search.arms, search.prices[0], search.uppers[0]
     scratch = compiled_search._scratch(1, 1, 6, it.horizon)
     weights = arms.scale[steps] * arms.spread[steps]
     for point in rng.dirichlet(np.ones(6), 20):
@@ -168,20 +168,20 @@ def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_te
     if priced:
         search.charge_for_information(Clock(60.0))
     search.advance(1e-2 * it.scale, work=1 << 12)
-    arms, upper, nodes = search.arms, search.upper, search.nodes
+    arms, upper, nodes = search.arms, search.uppers[0], search.roots[0]
     x = np.random.default_rng(seed).dirichlet(np.full(len(it.weights), 0.5)) * 0.6
     node = reference_search.add_node(arms, nodes, x, key=5, steps=steps + 1)
     before = nodes.values[node].copy()
     scratch = compiled_search._scratch(len(it.means), it.n_values, len(it.weights), it.horizon)
-    compiled_search._open(arms, search.price, upper, nodes, node, steps, scratch)
+    compiled_search._open(arms, search.prices[0], upper, nodes, node, steps, scratch)
     exact = min(0.0, float((arms.last @ x).max() - it.corner @ x))
-    drop = exact if steps == 1 else compiled_search._drop(arms, search.price, upper, steps, x[None], 0, scratch)
+    drop = exact if steps == 1 else compiled_search._drop(arms, search.prices[0], upper, steps, x[None], 0, scratch)
     shares = []
     for row in it.table:
         soft = reference_search.knapsack(x, drop, steps * arms.spread[steps], x * row)
         shares.append(steps * (it.corner @ (x * row)) + soft)
         if priced:
-            shares[-1] = min(shares[-1], reference_search.price_bound(search.price, x * row, steps))
+            shares[-1] = min(shares[-1], reference_search.price_bound(search.prices[0], x * row, steps))
     np.testing.assert_allclose(nodes.shares[node], shares, rtol=1e-9, atol=1e-12)
     values = it.means @ x + np.reshape(shares, (len(it.means), -1)).sum(axis=1)
     np.testing.assert_allclose(nodes.values[node], np.minimum(before, values), rtol=1e-9, atol=1e-12)
@@ -222,17 +222,17 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
     search.look_ahead(Clock(60.0))
     search.back_up(50)
     search.advance(1e-6)
-    assert search.upper.counts[3:6].min() > 5
+    assert search.uppers[0].counts[3:6].min() > 5
     rng = generator(0)
     for steps in range(2, 7):
         for concentration in (0.05, 0.5, 5.0):
             x = 0.3 * rng.dirichlet(np.full(4, concentration)) + 1e-12
             best = _optimum(bandit, x, steps)
             upper = steps * (it.corner @ x) + reference_search.sawtooth(
-                search.arms, search.price, search.upper, x, steps
+                search.arms, search.prices[0], search.uppers[0], x, steps
             )
             assert upper >= best - 1e-12
-            assert (x @ search.lower.vectors[steps, :, : search.lower.counts[steps]]).max() <= best + 1e-12
+            assert (x @ search.lowers[0].vectors[steps, :, : search.lowers[0].counts[steps]]).max() <= best + 1e-12
 
 
 def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkeypatch):
@@ -242,7 +242,7 @@ def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkey
     search = Search(it, seed=0)
     for _ in range(60):
         search.advance(1e-6)
-    nodes, upper = search.nodes, search.upper
+    nodes, upper = search.roots[0], search.uppers[0]
     assert upper.drops.shape[1] > 16
     owners = np.flatnonzero(nodes.points[: nodes.counts[0]] >= 0)
     assert len(owners) > 50
@@ -259,13 +259,13 @@ def test_a_tree_of_wide_nodes_is_begun_anew_and_keeps_what_it_proved(monkeypatch
     monkeypatch.setattr(search_module, "_RESERVED", 10_000)
     bandit = lmab.random_bandit(5, 8, rng=np.random.default_rng(1))
     search = Search(Problem.of(bandit, 6, 2), seed=0)
-    room, begun, bounds = len(search.nodes.upper), 0, []
+    room, begun, bounds = len(search.roots[0].upper), 0, []
     assert room == 10_000 // search._node_size < 90
     for _ in range(60):
         search.advance(1e-6)
-        begun += int(search.nodes.counts[0]) == 1
+        begun += int(search.roots[0].counts[0]) == 1
         bounds.append(search.upper_bound)
-        assert len(search.nodes.upper) == room
+        assert len(search.roots[0].upper) == room
     assert begun > 1
     assert (np.diff(bounds) <= 0).all()
     optimum = _optimum(bandit, bandit.weights, 6)
@@ -305,7 +305,7 @@ def test_bounds_of_thousands_of_codes_hold():
     optimum = lmab.plan(small, horizon=4, method=lmab.Exact()).lower
     search = Search(Problem.of(bandit, 4, 2), seed=0)
     search.charge_for_information(Clock(10.0))
-    assert search.price.rates[1:].max() > 0
+    assert search.prices[0].rates[1:].max() > 0
     for _ in range(5):
         search.advance(1e-9, 1 << 16)
     assert search.lower_bound <= optimum + 1e-9 <= search.upper_bound + 2e-9
@@ -316,7 +316,7 @@ def test_what_nodes_have_looked_at_stays_looked_at_when_dead_points_go():
     it = Problem.of(lmab.random_bandit(5, 8, rng=np.random.default_rng(1)), 6, 2)
     search = Search(it, seed=0)
     search.advance(1e-6)
-    nodes, upper = search.nodes, search.upper
+    nodes, upper = search.roots[0], search.uppers[0]
     count, stage = int(nodes.counts[0]), 3
     parents = np.flatnonzero(nodes.steps[:count] == stage + 1)
     parents = parents[nodes.high[parents, 0] >= 0]
@@ -326,7 +326,7 @@ def test_what_nodes_have_looked_at_stays_looked_at_when_dead_points_go():
     ranges = [(nodes.low[node, 0], nodes.high[node, 0]) for node in parents]
     assert len({pair for pair in ranges if pair[0] < pair[1]}) > 1
     nodes.points[:count][(nodes.steps[:count] == stage) & (nodes.points[:count] % 3 == 0)] = -1
-    search._bury_dead_points()
+    search._bury_dead_points(0)
     assert upper.counts[stage] == alive.sum()
     np.testing.assert_array_equal(upper.beliefs[stage, :, : alive.sum()], kept)
     np.testing.assert_array_equal(upper.screen[stage, :, : alive.sum()], kept.astype(np.float32))

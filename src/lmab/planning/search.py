@@ -207,26 +207,26 @@ class Search:
         self.lowers = [_no_vectors(stages, n_types, _START)]  # of all priors, until trials begin
         self._common = self.lowers[0].counts  # vectors that were there when trials began
         self.uppers = [_no_points(stages, n_types, max(_START // n_groups, _FEW)) for _ in range(n_groups)]
-        self.roots = [self._root(start) for start in self.starts]
+        self.roots = self._trees(self.starts)
         self.prices = [Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))] * len(self.starts)
         self._found = np.full(len(self.starts), -np.inf)  # lower bounds, from the vectors looked at so far
         self._counted = [0] * n_groups  # vectors for all steps that were looked at, by group
         self._batches = 0  # of several roots
-        self._now = 0  # the root that is worked on
         self._proved: list[tuple[Float[Array, "M"], float]] = []  # upper bounds at the priors of people
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
             self.add_vectors(remaining, vectors)
 
-    def _root(self, start: Float[Array, "M"]) -> Nodes:
-        """The tree of sessions that begin at this belief."""
+    def _trees(self, starts: Float[Array, "K M"]) -> list[Nodes]:
+        """The trees of sessions that begin at each of these beliefs."""
         problem, arms = self.problem, self.arms
-        capacity = max(2 * _START // len(self.starts), _FEW, 2 * problem.horizon)
-        if self.wide:
-            reserved = min(_RESERVED, self.memory_limit / 4) / len(self.starts)
-            capacity = max(int(reserved / self._node_size), 4 * problem.horizon)
-        nodes = _empty_nodes(capacity, len(start), len(arms.means), len(arms.table))
-        add_node(arms, nodes, start, 0, problem.horizon)
-        return nodes
+        room = int(min(_RESERVED, self.memory_limit / 4) / self._node_size / len(self.starts))
+        capacity = max(room, 4 * problem.horizon)
+        if not self.wide:
+            capacity = max(2 * _START if len(self.starts) == 1 else min(room, _START), _FEW, 2 * problem.horizon)
+        trees = _empty_trees(len(starts), capacity, len(starts.T), len(arms.means), len(arms.table))
+        for nodes, start in zip(trees, starts, strict=True):
+            add_node(arms, nodes, start, 0, problem.horizon)
+        return trees
 
     @property
     def _node_size(self) -> int:
@@ -237,38 +237,6 @@ class Search:
     def wide(self) -> bool:
         """Whether a node of so many arms takes much memory, and time to open."""
         return self._node_size > _WIDE
-
-    @property
-    def nodes(self) -> Nodes:
-        """The tree that is worked on."""
-        return self.roots[self._now]
-
-    @nodes.setter
-    def nodes(self, nodes: Nodes) -> None:
-        self.roots[self._now] = nodes
-
-    @property
-    def upper(self) -> Upper:
-        """The points of the prior that is worked on, and of its neighbours."""
-        return self.uppers[self.group[self._now]]
-
-    @upper.setter
-    def upper(self, upper: Upper) -> None:
-        self.uppers[self.group[self._now]] = upper
-
-    @property
-    def lower(self) -> Lower:
-        """The vectors of the prior that is worked on, and of its neighbours."""
-        return self.lowers[self.group[self._now] if len(self.lowers) > 1 else 0]
-
-    @lower.setter
-    def lower(self, lower: Lower) -> None:
-        self.lowers[self.group[self._now] if len(self.lowers) > 1 else 0] = lower
-
-    @property
-    def price(self) -> Price:
-        """The price of the prior that is worked on."""
-        return self.prices[self._now]
 
     @property
     def lower_bounds(self) -> Float[Array, "K"]:
@@ -290,12 +258,13 @@ class Search:
         """What the best plan found so far earns, on average over the priors."""
         if len(self.roots) > 1:
             return float(self.shares @ self.lower_bounds)
-        return float((self.starts[0] @ self.lower.vectors[-1, :, : self.lower.counts[-1]]).max())
+        [lower] = self.lowers
+        return float((self.starts[0] @ lower.vectors[-1, :, : lower.counts[-1]]).max())
 
     @property
     def upper_bound(self) -> float:
         """What no policy can exceed, on average over the priors."""
-        return float(self.shares @ self.upper_bounds) if len(self.roots) > 1 else float(self.nodes.upper[0])
+        return float(self.shares @ self.upper_bounds) if len(self.roots) > 1 else float(self.roots[0].upper[0])
 
     def add_vectors(self, remaining: int, vectors: VectorSet) -> None:
         """Put plans for `remaining` steps to go under the lower bound, of all priors."""
@@ -330,7 +299,7 @@ class Search:
         those are worked on whose gaps weigh most, a little on each, and more where many batches did not close them.
         """
         if len(self.roots) == 1:
-            return self._trials(tolerance, work)
+            return self._trials(0, tolerance, work)
         if len(self.lowers) < len(self.uppers):
             self._part_vectors()
         self._batches, work = self._batches + 1, _LEAST_WORK << min(self._batches // _LONGER, _LONGEST)
@@ -338,9 +307,9 @@ class Search:
         widest = np.argsort(-gaps, kind="stable")[: -(-len(gaps) // _PART)]
         left = float(gaps.sum()) - tolerance
         for root in widest[gaps[widest] > _CLOSER * tolerance * self.shares[widest]].tolist():
-            self._now, before = root, float(self.roots[root].upper[0])
-            self._trials(_CLOSER * tolerance, work)
-            left -= float(self.shares[root]) * (before - float(self.nodes.upper[0]))
+            before = float(self.roots[root].upper[0])
+            self._trials(root, _CLOSER * tolerance, work)
+            left -= float(self.shares[root]) * (before - float(self.roots[root].upper[0]))
             if self.full or left <= 0:
                 break
         return self.upper_bound - self.lower_bound <= tolerance
@@ -350,16 +319,17 @@ class Search:
         self._common, self._counted = self.lowers[0].counts.copy(), self._counted[:1] * len(self.uppers)
         self.lowers = [Lower(*(array.copy() for array in self.lowers[0])) for _ in self.uppers]
 
-    def _trials(self, tolerance: float, work: int) -> bool:
-        """Trials from the root that is worked on."""
-        run = kernel("planning_search").run_trials
-        reason = run(self.arms, self.price, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, work)
-        if self._share_of_dead_points() > _DEAD:
-            self._bury_dead_points()
+    def _trials(self, root: int, tolerance: float, work: int) -> bool:
+        """Trials from a root. Returns whether its gap is closed."""
+        run, group = kernel("planning_search").run_trials, int(self.group[root])
+        lower, upper, nodes = self.lowers[self._vectors_of(root)], self.uppers[group], self.roots[root]
+        reason = run(self.arms, self.prices[root], lower, upper, nodes, self.problem.horizon, tolerance, work)
+        if _share_of_dead_points(upper) > _DEAD:
+            self._bury_dead_points(group)
         if reason == FULL:
             self.full = 3 * self.memory > self.memory_limit  # while an array doubles, both copies are there
             if not self.full:
-                self._grow()
+                self._grow(root)
         return bool(reason == CLOSED)
 
     def charge_for_information(self, clock: Clock) -> None:
@@ -397,7 +367,7 @@ class Search:
         if len(self.roots) > 1:  # off its own prior, a price also charges for what the prior tells
             priced = [price_bound(*pair, horizon) for pair in zip(self.prices, self.starts, strict=True)]
         trees = zip(self.roots, self.starts, strict=True)
-        self.roots = [nodes if nodes.high[0, 0] < 0 else self._root(start) for nodes, start in trees]
+        self.roots = [nodes if nodes.high[0, 0] < 0 else self._trees(start[None])[0] for nodes, start in trees]
         for nodes, bound, other in zip(self.roots, priced, old.tolist(), strict=True):
             nodes.upper[0] = min(bound, other)
 
@@ -444,14 +414,14 @@ class Search:
         for person in np.argsort(-gaps, kind="stable").tolist():
             if left <= 0 or clock.expired or self.full:
                 return
-            self._now, prior = int(near[person]), people[person]
-            tree, self.nodes = self.nodes, self._root(prior)
-            self.nodes.upper[0] = upper[person]
-            self._trials(_CLOSER * tolerance, _LEAST_WORK >> 2)
-            proved = float(self.nodes.upper[0])
+            root, prior = int(near[person]), people[person]
+            tree, self.roots[root] = self.roots[root], self._trees(prior[None])[0]
+            self.roots[root].upper[0] = upper[person]
+            self._trials(root, _CLOSER * tolerance, _LEAST_WORK >> 2)
+            proved = float(self.roots[root].upper[0])
             self._proved.append((prior, proved))
             left -= float(shares[person] * (upper[person] - proved))
-            self.nodes = tree
+            self.roots[root] = tree
 
     def by_prior(self) -> PriorBounds | None:
         """What is proved at any prior; None where all sessions begin at one."""
@@ -481,45 +451,52 @@ class Search:
             found.append((vectors, np.concatenate([own.arms[t, part] for own, part in each])))
         return found
 
-    def _grow(self) -> None:
-        """Double whatever one more trial might fill."""
-        if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
-            self.lower = _more_vectors(self.lower)
-        if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
-            beliefs, screen, drops, counts = self.upper
-            self.upper = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
-        if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
-            if self.wide:
-                self._begin_anew()
-            else:
-                self.nodes = _doubled_nodes(self.nodes)
+    def _vectors_of(self, root: int) -> int:
+        """Which of the sets of vectors the root uses."""
+        return int(self.group[root]) if len(self.lowers) > 1 else 0
 
-    def _begin_anew(self) -> None:
-        """Forget the tree that is worked on but for its root: what its nodes proved is kept by the points."""
-        nodes, bound, belief = self.nodes, float(self.nodes.upper[0]), self.nodes.beliefs[0].copy()
+    def _grow(self, root: int) -> None:
+        """Double whatever one more trial from the root might fill."""
+        own, group, n_values = self._vectors_of(root), self.group[root], self.problem.n_values
+        lower, upper, nodes = self.lowers[own], self.uppers[group], self.roots[root]
+        if lower.counts.max() + n_values > lower.arms.shape[1]:
+            self.lowers[own] = _more_vectors(lower)
+        if upper.counts.max() + n_values > upper.drops.shape[1]:
+            beliefs, screen, drops, counts = upper
+            self.uppers[group] = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
+        if nodes.counts[0] + self.problem.horizon > len(nodes.upper):
+            if self.wide:
+                self._begin_anew(nodes)
+            else:
+                self.roots[root] = _doubled_nodes(nodes)
+
+    def _begin_anew(self, nodes: Nodes) -> None:
+        """Forget a tree but for its root: what its nodes proved is kept by the points."""
+        bound, belief = float(nodes.upper[0]), nodes.beliefs[0].copy()
         nodes.counts[0] = 0
         nodes.slots[:] = -1
         add_node(self.arms, nodes, belief, 0, self.problem.horizon)
         nodes.upper[0] = bound
 
-    def _share_of_dead_points(self) -> float:
-        stage = int(self.upper.counts.argmax())
-        count = int(self.upper.counts[stage])
-        return np.count_nonzero(self.upper.drops[stage, :count] >= 0) / count if count else 0.0
-
-    def _bury_dead_points(self) -> None:
+    def _bury_dead_points(self, group: int) -> None:
         """Close the gaps that points left when they fell and moved to the end. The others keep their order, so what a
         node has looked at stays a range of them."""
-        places_before = []
-        for stage, size in enumerate(self.upper.counts.tolist()):
-            alive = self.upper.drops[stage, :size] < 0
+        upper, places_before = self.uppers[group], []
+        for stage, size in enumerate(upper.counts.tolist()):
+            alive = upper.drops[stage, :size] < 0
             places_before.append(np.concatenate([[0], np.cumsum(alive)]).astype(np.int32))  # that stay before each
             places = np.flatnonzero(alive)
-            for array in (self.upper.beliefs, self.upper.screen, self.upper.drops):
+            for array in (upper.beliefs, upper.screen, upper.drops):
                 array[stage, ..., : len(places)] = array[stage][..., places]
-            self.upper.counts[stage] = len(places)
-        for root in np.flatnonzero(self.group == self.group[self._now]).tolist():
+            upper.counts[stage] = len(places)
+        for root in np.flatnonzero(self.group == group).tolist():
             _renumber_points(self.roots[root], places_before)
+
+
+def _share_of_dead_points(upper: Upper) -> float:
+    stage = int(upper.counts.argmax())
+    count = int(upper.counts[stage])
+    return np.count_nonzero(upper.drops[stage, :count] >= 0) / count if count else 0.0
 
 
 def _renumber_points(nodes: Nodes, before: list[Integer[Array, "_"]]) -> None:
@@ -560,26 +537,29 @@ def _no_points(stages: int, n_types: int, capacity: int) -> Upper:
     )
 
 
-def _empty_nodes(capacity: int, n_types: int, n_arms: int, n_codes: int) -> Nodes:
-    return Nodes(
-        beliefs=np.empty((capacity, n_types)),
-        upper=np.empty(capacity),
-        values=np.empty((capacity, n_arms)),
-        shares=np.empty((capacity, n_codes)),
-        low=np.empty((capacity, n_arms), np.int32),
-        high=np.empty((capacity, n_arms), np.int32),
-        points=np.empty(capacity, np.int64),
-        solved=np.empty(capacity, np.bool_),
-        keys=np.empty(capacity, np.int64),
-        steps=np.empty(capacity, np.int64),
-        slots=np.full(1 << (2 * capacity).bit_length(), -1, np.int64),  # at most half full
-        counts=np.zeros(1, np.int64),
-    )
+def _empty_trees(count: int, capacity: int, n_types: int, n_arms: int, n_codes: int) -> list[Nodes]:
+    """Room for the nodes of so many trees, side by side: in small pieces fresh memory takes longer to get."""
+    sizes = (count, capacity)
+    fields: dict[str, Array] = {
+        "beliefs": np.empty((*sizes, n_types)),
+        "upper": np.empty(sizes),
+        "values": np.empty((*sizes, n_arms)),
+        "shares": np.empty((*sizes, n_codes)),
+        "low": np.empty((*sizes, n_arms), np.int32),
+        "high": np.empty((*sizes, n_arms), np.int32),
+        "points": np.empty(sizes, np.int64),
+        "solved": np.empty(sizes, np.bool_),
+        "keys": np.empty(sizes, np.int64),
+        "steps": np.empty(sizes, np.int64),
+        "slots": np.full((count, 1 << (2 * capacity).bit_length()), -1, np.int64),  # at most half full
+        "counts": np.zeros((count, 1), np.int64),
+    }
+    return [Nodes(**{name: array[k] for name, array in fields.items()}) for k in range(count)]
 
 
 def _doubled_nodes(nodes: Nodes) -> Nodes:
     sizes = (nodes.beliefs.shape[1], nodes.values.shape[1], nodes.shares.shape[1])
-    wide = _empty_nodes(2 * len(nodes.upper), *sizes)
+    [wide] = _empty_trees(1, 2 * len(nodes.upper), *sizes)
     count = int(nodes.counts[0])
     for name in set(Nodes._fields) - {"slots", "counts"}:
         getattr(wide, name)[:count] = getattr(nodes, name)[:count]
