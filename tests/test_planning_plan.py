@@ -501,7 +501,7 @@ def test_the_search_stops_before_its_memory_limit():
     search.look_ahead(Clock(60.0))
     while not search.full:
         search.advance(1e-6)
-        assert search.memory <= 4e7
+        assert search._memory(0) <= 4e7
     with pytest.raises(InvalidArgument, match="memory_limit must be"):
         Certified(memory_limit=0)
 

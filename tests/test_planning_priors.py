@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from planning_cases import interrupted
 
 import lmab
 from lmab.errors import InvalidArgument
+from lmab.estimation.passes import Threads
 from lmab.model.type_prior import clustered, nearest
 from lmab.planning import Clock, Lookahead, PointBased
+from lmab.planning import search as search_room
 from lmab.planning.information_price import information_price, information_prices
 from lmab.planning.plan import _People, _problem
 from lmab.planning.problem import Problem
@@ -250,6 +254,81 @@ def test_groups_of_neighbours_find_vectors_of_their_own():
             == common[t - 1] + sum(int(own.counts[t]) - common[t - 1] for own in search.lowers)
         )
     np.testing.assert_array_equal(search.lower_bounds, (weights @ search.sets()[-1][0].T).max(axis=1))
+
+
+def many_priors(n_types=4, n_arms=12, n_groups=24, horizon=5):
+    rng = np.random.default_rng(8)
+    bandit = lmab.random_bandit(n_types, n_arms, kind="hard", rng=rng)
+    weights = np.maximum(rng.dirichlet(2 * n_types * bandit.weights, n_groups), 1e-4)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return bandit, lmab.TypePrior.by_value("group", {str(g): row for g, row in enumerate(weights)}), horizon
+
+
+def test_any_number_of_threads_finds_the_same_plan(monkeypatch):
+    bandit, prior, horizon = many_priors()
+    taken = []
+
+    def counted(n):
+        taken.append(n)
+        return Threads(n)
+
+    monkeypatch.setattr(search_room, "Threads", counted)
+    numbers = (1, 2, 5, None)  # None: all cores
+    one, *others = (
+        lmab.plan(bandit, horizon=horizon, type_prior=prior, method=lmab.Certified(gap=1e-3, threads=number))
+        for number in numbers
+    )
+    assert set(taken) == set(numbers)
+    assert lmab.Certified().threads is None
+    assert one.status == "certified"
+    for other in others:
+        assert (other.lower, other.upper) == (one.lower, one.upper)
+        np.testing.assert_array_equal(other.policy.vectors, one.policy.vectors)
+        np.testing.assert_array_equal(other.policy.arms, one.policy.arms)
+    with pytest.raises(InvalidArgument, match="threads must be"):
+        lmab.Certified(threads=0)
+
+
+def test_groups_are_searched_side_by_side(monkeypatch):
+    """Two threads are in trials at the same time: the second is begun before the first ends."""
+    bandit, prior, horizon = many_priors()
+    both, trials = threading.Barrier(2, timeout=20), Search._trials
+    seen = set()
+
+    def meet(self, *arguments):
+        if threading.get_ident() not in seen and len(seen) < 2:
+            seen.add(threading.get_ident())
+            both.wait()
+        return trials(self, *arguments)
+
+    monkeypatch.setattr(Search, "_trials", meet)
+    lmab.plan(bandit, horizon=horizon, type_prior=prior, method=lmab.Certified(threads=2))
+    assert len(seen) == 2
+
+
+def test_ctrl_c_leaves_a_plan_for_many_priors():
+    bandit, prior, _ = many_priors(8, 60, 64)
+    lmab.plan(bandit, horizon=3, type_prior=prior)  # kernels loaded
+    plan = interrupted(
+        lambda: lmab.plan(bandit, horizon=8, type_prior=prior, method=lmab.Certified(gap=1e-4, threads=2))
+    )
+    assert plan.lower <= plan.upper
+    assert 0 <= plan.policy.act_on([]) < 60
+
+
+def test_each_group_has_its_part_of_the_memory():
+    """A group that may not grow ends the search, whoever works on the others; all together keep the limit."""
+    bandit, prior, horizon = many_priors(7, 30, 64, 7)
+    method = lmab.Certified(gap=1e-6, memory_limit=2e7, threads=2)
+    plan = lmab.plan(bandit, horizon=horizon, type_prior=prior, method=method)
+    assert plan.status == "memory limit"
+    assert plan.lower < plan.upper
+    weights = prior.weights({"group": [str(g) for g in range(64)]})
+    search = Search(Problem.of(bandit, horizon, priors=weights, shares=np.full(64, 1 / 64)), 0, memory_limit=2e7)
+    search.look_ahead(Clock(60.0))
+    while not search.full:
+        search.advance(1e-6)
+        assert sum(map(search._memory, range(len(search.uppers)))) <= 2e7
 
 
 def test_lower_bounds_look_at_every_vector_once_whenever_they_are_asked_for():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
-from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields
+from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields, optional
 from ..errors import Status
 from .backups import fixed_arms
 from .once.certified import plan_once_certified
@@ -32,6 +32,9 @@ class Certified:
 
     Before the search takes more than `memory_limit` bytes it stops, as it does at the time limit.
 
+    A plan for people of many priors searches in `threads` threads, None for all cores; the result is the same to the
+    bit for any number.
+
     A relative gap says little when values are near 0 (rewards of both signs): give `absolute` then.
 
     Examples:
@@ -49,15 +52,16 @@ class Certified:
     n_beliefs: int = 300
     seed: int = 0
     memory_limit: float = MEMORY_LIMIT
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, {"gap": NOT_NEGATIVE, "absolute": NOT_NEGATIVE, "memory_limit": POSITIVE})
-        check_fields(self, {"n_beliefs": COUNT, "seed": Count(0)})
+        check_fields(self, {"n_beliefs": COUNT, "seed": Count(0), "threads": optional(COUNT)})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         if problem.priors is None and (problem.best_everywhere() is not None or problem.horizon == 1):
             return _one_arm(problem, clock)
-        search = Search(problem, self.seed, self.memory_limit)
+        search = Search(problem, self.seed, self.memory_limit, self.threads)
         try:
             if problem.horizon == 1:  # Several priors: the last step is known.
                 for nodes, worth in zip(search.roots, search.lower_bounds.tolist(), strict=True):

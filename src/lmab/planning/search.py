@@ -20,6 +20,7 @@ from .._kernel.reference.planning_search import (
     price_bound,
 )
 from .._shapes import Array, Float, Integer
+from ..estimation.passes import Threads
 from ..model.type_prior import clustered, nearest
 from .backups import Rounds, VectorSet, fixed_arms
 from .information_price import InformationPrice, grid_bound, information_price, information_prices
@@ -172,8 +173,11 @@ def _solution(
 class Search:
     """The bounds at every belief a trial came across. Arrays grow when they are full."""
 
-    def __init__(self, problem: Problem, seed: int, memory_limit: float = MEMORY_LIMIT) -> None:
+    def __init__(
+        self, problem: Problem, seed: int, memory_limit: float = MEMORY_LIMIT, threads: int | None = 1
+    ) -> None:
         self.problem = problem
+        self.threads = threads
         self.memory_limit = memory_limit
         self.full = False  # the arrays may not grow any more
         self._rng = np.random.default_rng(seed)
@@ -287,31 +291,36 @@ class Search:
         for remaining, vectors in enumerate(self._rounds.run(self.sets(), n_beliefs), start=1):
             self.add_vectors(remaining, vectors)
 
-    @property
-    def memory(self) -> int:
-        """Bytes that the bounds take."""
-        return sum(array.nbytes for part in (*self.lowers, *self.uppers, *self.roots) for array in part)
+    def _memory(self, group: int) -> int:
+        """Bytes that the bounds of a group take: its own, so that no thread depends on how far others are."""
+        trees = (self.roots[root] for root in np.flatnonzero(self.group == group))
+        own = self.lowers[group if len(self.lowers) > 1 else 0]
+        return sum(array.nbytes for part in (own, self.uppers[group], *trees) for array in part)
 
     def advance(self, tolerance: float, work: int = _WORK) -> bool:
         """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
 
         Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so. Of several roots
         those are worked on whose gaps weigh most, a little on each, and more where many batches did not close them.
+        Groups share nothing that trials change, so each has a thread, and the bits do not depend on how many there are.
         """
         if len(self.roots) == 1:
             return self._trials(0, tolerance, work)
         if len(self.lowers) < len(self.uppers):
             self._part_vectors()
         self._batches, work = self._batches + 1, _LEAST_WORK << min(self._batches // _LONGER, _LONGEST)
-        gaps = self.shares * np.maximum(self.upper_bounds - self.lower_bounds, 0)
+        gaps, closer = self.shares * np.maximum(self.upper_bounds - self.lower_bounds, 0), _CLOSER * tolerance
         widest = np.argsort(-gaps, kind="stable")[: -(-len(gaps) // _PART)]
-        left = float(gaps.sum()) - tolerance
-        for root in widest[gaps[widest] > _CLOSER * tolerance * self.shares[widest]].tolist():
-            before = float(self.roots[root].upper[0])
-            self._trials(root, _CLOSER * tolerance, work)
-            left -= float(self.shares[root]) * (before - float(self.roots[root].upper[0]))
-            if self.full or left <= 0:
-                break
+        widest = widest[gaps[widest] > closer * self.shares[widest]]
+        groups = self.group[widest]
+        largest = np.argsort(-np.bincount(groups), kind="stable")[: len(np.unique(groups))]  # first, so that none waits
+
+        def in_turn(group: int) -> None:
+            for root in widest[groups == group].tolist():
+                self._trials(root, closer, work)
+
+        with Threads(self.threads) as threads:  # whoever stops the search here waits for trials that go on
+            threads.each(in_turn, largest.tolist())
         return self.upper_bound - self.lower_bound <= tolerance
 
     def _part_vectors(self) -> None:
@@ -327,8 +336,10 @@ class Search:
         if _share_of_dead_points(upper) > _DEAD:
             self._bury_dead_points(group)
         if reason == FULL:
-            self.full = 3 * self.memory > self.memory_limit  # while an array doubles, both copies are there
-            if not self.full:
+            full = 3 * self._memory(group) > self.memory_limit / len(self.uppers)  # doubling, both copies are there
+            if full:
+                self.full = True
+            else:
                 self._grow(root)
         return bool(reason == CLOSED)
 

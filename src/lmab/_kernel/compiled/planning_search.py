@@ -59,7 +59,7 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     return _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
 
 
-@fast
+@njit(cache=True, fastmath=FAST, nogil=True, **_UNCOUNTED)
 def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch):
     n_values, path = scratch.children.shape[0], scratch.path
     while _room(lower, upper, nodes, horizon, n_values):
