@@ -10,7 +10,15 @@ from leaving_cases import bandit_people_leave
 from planning_cases import any_bandit, optimal_at
 
 import lmab
-from lmab.planning.information_price import BeliefGrid, Guess, certify, grid_bound, information_price, letters
+from lmab.planning.information_price import (
+    BeliefGrid,
+    Guess,
+    certify,
+    grid_bound,
+    information_price,
+    information_prices,
+    letters,
+)
 from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search
 
@@ -53,6 +61,31 @@ def test_no_bound_is_below_the_optimum(block):
 def test_no_bound_is_below_the_optimum_on_thousands():
     for seed in range(1000, 6000):
         assert check_everywhere(seed) >= 0, seed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_plane_of_an_arm_is_at_least_its_value_by_the_prices_after_it(seed):
+    bandit, horizon = any_bandit(seed)
+    problem, rng = Problem.of(bandit, horizon, 12), np.random.default_rng(seed)
+    shares = problem.weights / problem.weights.sum()
+    near = (shares + rng.dirichlet(np.ones(len(shares)), 3)) / 2
+    prices = [
+        information_price(problem.means, problem.table, problem.weights, horizon, rounds=int(rng.integers(6))),
+        *information_prices(problem.means, problem.table, near, horizon),
+    ]
+    n_values = len(problem.table) // problem.n_arms
+    beliefs = rng.dirichlet(np.full(len(shares), 0.5), 12) * rng.random((12, 1))
+    beliefs[rng.random(beliefs.shape) < 0.1] = 0
+    for price in prices:
+        told = np.where(beliefs > 0, beliefs, 1) / np.maximum(beliefs.sum(axis=1, keepdims=True), 1e-9) / price.prior
+        entropy = (beliefs * np.log(np.where(beliefs > 0, told, 1))).sum(axis=1)
+        for steps in range(1, horizon + 1):
+            planes = beliefs @ price.arms[steps].T + price.rates[steps - 1] * entropy[:, None]
+            for arm in range(problem.n_arms):
+                codes = problem.table[arm * n_values : (arm + 1) * n_values]
+                after = sum(price.bound(beliefs * code, steps - 1) for code in codes)
+                earned = beliefs @ problem.means[arm] + after
+                assert (planes[:, arm] >= earned - 1e-11 * problem.scale * horizon).all()
 
 
 def test_stopped_at_once_it_is_still_a_bound():

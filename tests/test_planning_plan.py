@@ -248,18 +248,20 @@ def test_an_interrupt_returns_the_best_so_far(method):
 def test_compiling_is_not_planning():
     """The warm-up of a method loads or compiles every kernel that its plans call: in a process of its own."""
     program = """
-import importlib, lmab
+import importlib, lmab, numpy as np
 from lmab._kernel import kernel
 plans = importlib.import_module("lmab.planning.plan")
 members = [member for name in ("planning", "planning_search") for member in vars(kernel(name)).values()]
 kernels = [member for member in members if hasattr(member, "signatures")]
 bandit = lmab.random_bandit(4, 20, kind="hard", rng=0)
-for method in plans._COMPILED:
-    plans._warm_up(method)
-    loaded = [len(kernel.signatures) for kernel in kernels]
-    assert sum(loaded) > 0
-    lmab.plan(bandit, horizon=3, method=method())
-    assert [len(kernel.signatures) for kernel in kernels] == loaded, method
+prior = lmab.TypePrior.by_value("who", {str(k): row for k, row in enumerate(np.eye(4) * 0.6 + 0.1)})
+for many, given in ((False, {}), (True, {"type_prior": prior})):
+    for method in (lmab.Certified,) if many else plans._COMPILED:
+        plans._warm_up(method, many)
+        loaded = [len(kernel.signatures) for kernel in kernels]
+        assert sum(loaded) > 0
+        lmab.plan(bandit, horizon=3, method=method(), **given)
+        assert [len(kernel.signatures) for kernel in kernels] == loaded, method
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -273,7 +275,7 @@ def test_the_clock_starts_after_the_warm_up(monkeypatch):
         calls.append("clock")
         return clock(*given)
 
-    monkeypatch.setattr(plans, "_warm_up", lambda method: calls.append(method))
+    monkeypatch.setattr(plans, "_warm_up", lambda method, many_priors: calls.append(method))
     monkeypatch.setattr(plans, "Clock", started)
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     for method in (Certified(), Exact(), Lookahead(), PointBased(), QMDP()):

@@ -10,6 +10,7 @@ import pytest
 from planning_cases import interrupted
 
 import lmab
+from lmab._kernel import kernel
 from lmab.errors import InvalidArgument
 from lmab.estimation.passes import Threads
 from lmab.model.type_prior import clustered, nearest
@@ -289,21 +290,44 @@ def test_any_number_of_threads_finds_the_same_plan(monkeypatch):
         lmab.Certified(threads=0)
 
 
-def test_groups_are_searched_side_by_side(monkeypatch):
-    """Two threads are in trials at the same time: the second is begun before the first ends."""
+@pytest.mark.parametrize("work", ["proofs", "trials"])
+def test_groups_are_searched_side_by_side(monkeypatch, work):
+    """Two threads work at the same time: the second begins before the first ends."""
     bandit, prior, horizon = many_priors()
-    both, trials = threading.Barrier(2, timeout=20), Search._trials
-    seen = set()
+    both, seen, kernels = threading.Barrier(2, timeout=20), set(), kernel("planning_search")
+    name = "prove" if work == "proofs" else "run_trials"
+    plain = getattr(kernels, name)
+    if work == "trials":
+        monkeypatch.setattr(search_room, "_PROOF", 1)
 
-    def meet(self, *arguments):
+    def meet(*arguments):
         if threading.get_ident() not in seen and len(seen) < 2:
             seen.add(threading.get_ident())
             both.wait()
-        return trials(self, *arguments)
+        return plain(*arguments)
 
-    monkeypatch.setattr(Search, "_trials", meet)
+    monkeypatch.setattr(kernels, name, meet)
     lmab.plan(bandit, horizon=horizon, type_prior=prior, method=lmab.Certified(threads=2))
     assert len(seen) == 2
+
+
+def test_trials_go_on_where_proofs_were_given_up(monkeypatch):
+    bandit, prior, horizon = many_priors()
+    proved = lmab.plan(bandit, horizon=horizon, type_prior=prior, method=lmab.Certified(gap=1e-3))
+    trials, taken = Search._trials, []
+
+    def counted(self, *arguments):
+        taken.append(arguments)
+        return trials(self, *arguments)
+
+    monkeypatch.setattr(Search, "_trials", counted)
+    assert lmab.plan(bandit, horizon=horizon, type_prior=prior, method=lmab.Certified(gap=1e-3)).upper == proved.upper
+    assert taken == []
+    monkeypatch.setattr(search_room, "_PROOF", 1)
+    tried = lmab.plan(bandit, horizon=horizon, type_prior=prior, method=lmab.Certified(gap=1e-3))
+    assert len(taken) > 0
+    assert proved.status == tried.status == "certified"
+    assert max(proved.lower, tried.lower) <= min(proved.upper, tried.upper)
 
 
 def test_ctrl_c_leaves_a_plan_for_many_priors():

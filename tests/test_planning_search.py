@@ -93,6 +93,111 @@ def test_both_searches_close_the_gap_around_the_optimum(seed, priced, leaving):
         assert search.upper_bound - search.lower_bound <= tolerance
 
 
+def prepared(it, backups=0):
+    """A search with its price, and what a proof is given besides."""
+    search = Search(it, seed=0)
+    if backups:
+        search.look_ahead(Clock(60.0))
+        search.back_up(backups)
+    search.charge_for_information(Clock(60.0))
+    arms = search.arms
+    logs = np.log(np.maximum(arms.table, reference_search.TINY))
+    charges = reference_search.Charges(search.charges[0], logs, arms.entropies.T.copy(), arms.last.T.copy())
+    return search, charges
+
+
+def proved(module, search, charges, tolerance, work=1 << 30):
+    """Why proofs ended, the upper bound, the work of the last one; vectors get room as they need it."""
+    upper, horizon, reason = search.upper_bound, search.problem.horizon, reference_search.FULL
+    while reason == reference_search.FULL:
+        lower = search.lowers[0]
+        proof = module.new_proof(search.arms, lower, horizon)
+        given = (search.starts[0], horizon, upper, tolerance, work)
+        reason, upper = module.prove(search.arms, search.prices[0], charges, lower, proof, *given)
+        if reason == reference_search.FULL:
+            search.lowers[0] = search_module._more_vectors(lower)
+    return reason, upper, int(proof.spent[0])
+
+
+@pytest.mark.parametrize("backups", [0, 20])
+@pytest.mark.parametrize("seed", range(20))
+def test_proofs_close_the_gap_around_the_optimum(seed, backups):
+    spent = []
+    for module in (reference_search, compiled_search):
+        it = problem(seed)
+        search, charges = prepared(it, backups)
+        best, tolerance = lmab.plan(it.bandit, horizon=5, method=lmab.Exact()).lower, 1e-3 * it.scale
+        reason, upper, work = proved(module, search, charges, tolerance)
+        assert reason == reference_search.CLOSED
+        assert best - 1e-9 <= upper <= search.lower_bound + tolerance + 1e-12
+        assert search.lower_bound <= best + 1e-9
+        vectors, arms = search.sets()[-1]
+        assert (arms[(vectors @ it.weights).argmax()] >= 0).all()
+        spent.append(work)
+    assert spent[1] == pytest.approx(spent[0], rel=0.3)  # bounds in single precision share out a little differently
+
+
+@pytest.mark.parametrize("work", [1, 300, 3000])
+def test_a_proof_that_is_given_up_is_still_a_bound(work):
+    for module in (reference_search, compiled_search):
+        for seed in range(8):
+            it = problem(seed)
+            search, charges = prepared(it)
+            best = lmab.plan(it.bandit, horizon=5, method=lmab.Exact()).lower
+            reason, upper, spent = proved(module, search, charges, 1e-5 * it.scale, work)
+            assert reason in (reference_search.MORE, reference_search.CLOSED)
+            assert upper >= best - 1e-9
+            assert search.lower_bound <= best + 1e-9
+            assert reason == reference_search.CLOSED or spent >= work
+
+
+def test_a_proof_shows_that_a_lower_bound_is_too_low():
+    """With the vectors of fixed arms alone it must find better plans before it can prove anything."""
+    it = Problem.of(lmab.random_bandit(3, 8, kind="hard", rng=generator(1)), 5)
+    best = lmab.plan(it.bandit, horizon=5, method=lmab.Exact()).lower
+    for module in (reference_search, compiled_search):
+        search, charges = prepared(it)
+        before = search.lower_bound
+        assert best - before > 0.1
+        reason, upper, _ = proved(module, search, charges, 0.01)
+        assert reason == reference_search.CLOSED
+        assert best - 0.01 <= search.lower_bound <= best + 1e-9 <= upper + 2e-9
+        old = int(search.lowers[0].counts[-1])
+        assert proved(module, search, charges, 0.01)[0] == reference_search.CLOSED
+        assert int(search.lowers[0].counts[-1]) == old  # nothing is refuted twice
+
+
+def test_a_proof_asks_for_room_before_it_writes_beyond_it():
+    it = Problem.of(lmab.random_bandit(3, 8, kind="hard", rng=generator(1)), 5)
+    best = lmab.plan(it.bandit, horizon=5, method=lmab.Exact()).lower
+    for module in (reference_search, compiled_search):
+        search, charges = prepared(it)
+        vectors, arms, counts = search.lowers[0]
+        tight = int(counts.max())
+        search.lowers[0] = reference_search.Lower(vectors[..., :tight].copy(), arms[..., :tight].copy(), counts)
+        proof = module.new_proof(search.arms, search.lowers[0], 5)
+        given = (search.starts[0], 5, search.upper_bound, 0.01, 1 << 30)
+        reason, upper = module.prove(search.arms, search.prices[0], charges, search.lowers[0], proof, *given)
+        assert reason == reference_search.FULL
+        assert upper >= best - 1e-9
+        assert proved(module, search, charges, 0.01)[0] == reference_search.CLOSED
+
+
+def test_proofs_remember_beliefs_by_what_they_are_not_by_their_number():
+    """Two observations in either order lead to one belief; another belief of the same key is not taken for it."""
+    it = Problem.of(lmab.random_bandit(3, 8, kind="hard", rng=generator(1)), 5)
+    proof = compiled_search.new_proof(*(lambda search: (search.arms, search.lowers[0]))(Search(it, seed=0)), 5)
+    beliefs = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3]])
+    proof.slots[:] = 0
+    first = compiled_search._slot(proof, 77, beliefs, 0)
+    assert first == 77 & (len(proof.slots) - 1)
+    proof.slots[first], proof.known_beliefs[first] = 77, beliefs[0]
+    assert compiled_search._slot(proof, 77, beliefs, 0) == first
+    assert compiled_search._slot(proof, 77, beliefs, 1) == first + 1
+    proof.known_beliefs[first] *= 1 + 1e-12  # the same but for rounding
+    assert compiled_search._slot(proof, 77, beliefs, 0) == first
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
     """Against a linear program's answer by dense sampling of the factor, and the reference against the compiled."""

@@ -119,6 +119,8 @@ class Certified:
                     search.advance(tolerance, _GLANCE)
                 if search.upper_bound - search.lower_bound > tolerance:
                     search.back_up(rounds[batch])
+                if many and not search.problem.people_leave:
+                    search.prove(self._tolerance(search.problem, search.lower_bound), clock)
                 continue
             leave = search.problem.people_leave
             programs = max(_OPEN, search.problem.n_arms**2 // 100)  # after about as long as they take

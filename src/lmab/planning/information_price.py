@@ -39,6 +39,7 @@ class InformationPrice:
     planes: Float[Array, "T M"]  # C_t
     rates: Float[Array, "T"]  # beta_t
     prior: Float[Array, "M"]  # rho
+    arms: Float[Array, "T A M"]  # C_{t-1} + h_ta: at least what arm a and U_{t-1} earn, but for beta_{t-1} K
 
     def bound(self, x: Float[Array, "*n M"], steps: int) -> Float[Array, "*n"]:
         """U_steps at unnormalised beliefs."""
@@ -186,6 +187,7 @@ def _certify_together(
 ) -> list[InformationPrice]:
     """As `certify`."""
     learning, planes = InformationGain(channels), np.zeros((len(guess.increments), *priors.shape))
+    arms = np.zeros((*guess.mixtures.shape, priors.shape[1]))
     increments = np.maximum(guess.increments, 1e-6 * max(float(np.ptp(means)), 1e-12))
     rates = _rates(increments)
     for t in range(1, len(increments)):
@@ -194,8 +196,9 @@ def _certify_together(
         mixture = distribution(guess.mixtures[t].astype(float), _SMALLEST)
         step = Stages.of(payoff, increments[t], priors).planes(mixture)
         largest = np.abs(payoff).max(axis=1).max(axis=1) + np.abs(step).max(axis=1) + 800 * rates[t]
+        arms[t] = planes[t - 1][:, None] + payoff
         planes[t] = planes[t - 1] + step + (_SLACK * largest)[:, None]
-    return [InformationPrice(planes[:, k], rates[:, k], prior) for k, prior in enumerate(priors)]
+    return [InformationPrice(planes[:, k], rates[:, k], prior, arms[:, k]) for k, prior in enumerate(priors)]
 
 
 def _rates(increments: Float[Array, "T K"]) -> Float[Array, "T K"]:
@@ -226,7 +229,7 @@ def certify(
     increments = np.maximum(guess.increments, 1e-6 * max(float(np.ptp(means)), 1e-12))
     stages = len(increments)
     rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
-    planes = np.zeros((stages, len(prior)))
+    planes, arms = np.zeros((stages, len(prior))), np.zeros((stages, *means.shape))
     learning = InformationGain(channels, stays, prior)
     for t in range(1, stages):
         divergence = learning.divergence(laws[t])
@@ -235,8 +238,9 @@ def certify(
             payoff += stays * planes[t - 1]
         step = Stage.of(payoff, increments[t], mixtures[t], prior).plane
         slack = _SLACK * (float(np.abs(payoff).max()) + float(np.abs(step).max()) + 800 * rates[t])
+        arms[t] = payoff if stays is not None else planes[t - 1] + payoff
         planes[t] = step + slack if stays is not None else planes[t - 1] + step + slack
-    return InformationPrice(planes, rates, prior)
+    return InformationPrice(planes, rates, prior, arms)
 
 
 def optimise(

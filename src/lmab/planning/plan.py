@@ -132,10 +132,12 @@ def plan(
     check = None if estimate is None else estimate.check
     if check is not None and not (anyway or check.agrees):
         return _fixed_choice(model, horizon, repeats, estimate, check)
-    if isinstance(method, _COMPILED):
-        _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
     people = _people(bandit, model, type_prior, features)
-    problem, clock = _problem(model, horizon, bins, people, representatives), Clock(time_limit, progress)
+    problem = _problem(model, horizon, bins, people, representatives)
+    if isinstance(method, _COMPILED):
+        many = isinstance(method, Certified) and problem.priors is not None  # then it proves what it searches else
+        _warm_up(type(method), many)  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
+    clock = Clock(time_limit, progress)
     made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
     made = _for_people(made, people, 0 if problem.priors is None else len(problem.priors))
     verdict = "" if check is None else check.verdict
@@ -252,7 +254,10 @@ def _check_method(method: Any) -> None:
 
 
 @cache
-def _warm_up(method: type[Certified | Exact | Lookahead | PointBased | QMDP]) -> None:
+def _warm_up(method: type[Certified | Exact | Lookahead | PointBased | QMDP], many_priors: bool) -> None:
     """Load or compile the kernels of a method on a tiny bandit, once, before any clock runs."""
     tiny = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     method().solve(Problem.of(tiny, 5, 2), Clock(float("inf")))
+    if many_priors:
+        priors, shares = np.array([[0.5, 0.5], [0.4, 0.6]]), np.array([0.5, 0.5])
+        method().solve(Problem.of(tiny, 5, 2, priors=priors, shares=shares), Clock(float("inf")))

@@ -14,19 +14,22 @@ import numpy as np
 from numba import njit
 
 from ..._shapes import Array, Bool, Float, Integer
-from ..reference.planning_search import CLOSED, FULL, KEEP, LESS, MORE, SHRINK, TINY
+from ..reference.planning_search import CLOSE, CLOSED, FULL, KEEP, LESS, MORE, SHRINK, TINY, TRIES
 from .planning import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache
 NEWS = 0.02  # a point that falls by this fraction of the tolerated error is news for nodes that knew it
 CODES = 4096  # beyond which a new node takes the price for enough: its own belief would cost three times as much
 LOW = -1e300
+LOWEST = -1e30  # in single precision
+SLOTS = 1 << 14  # beliefs that a proof remembers, at most half of them used
 
 # Numba does not count who uses an array, which took four tenths of the time. Such functions cannot make arrays, so they
 # write to those of `Scratch`.
 _UNCOUNTED: Any = {"_nrt": False, "error_model": "numpy"}
 fast = njit(cache=True, fastmath=FAST, **_UNCOUNTED)
 plain = njit(cache=True, **_UNCOUNTED)  # short sums over types: vectors would only cost compile time
+free = njit(cache=True, fastmath=FAST, nogil=True, **_UNCOUNTED)  # other threads of Python go on meanwhile
 part = njit(inline="always", fastmath=FAST, **_UNCOUNTED)  # compiled as a part of its only caller
 
 
@@ -59,7 +62,7 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     return _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
 
 
-@njit(cache=True, fastmath=FAST, nogil=True, **_UNCOUNTED)
+@free
 def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch):
     n_values, path = scratch.children.shape[0], scratch.path
     while _room(lower, upper, nodes, horizon, n_values):
@@ -84,6 +87,367 @@ def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
         if scratch.spent[0] >= work:
             return MORE
     return FULL
+
+
+class Proof(NamedTuple):
+    """What a proof writes to: the node with each number of steps to go, and the beliefs where it was before."""
+
+    beliefs: Float[Array, "T M"]
+    logs: Float[Array, "T M"]
+    weights: Float[Array, "T M"]  # of the price of its children: their planes, and what its own belief tells
+    keys: Integer[Array, "T"]
+    bounds: Float[Array, "T 4"]  # target, upper bound, lower bound, and how far bounds may be from a target
+    places: Integer[Array, "T 4"]  # the candidate at hand (-1: none), its value at hand, tries, how many candidates
+    candidates: Integer[Array, "T A"]  # arms whose price is above the target
+    values: Float[Array, "T A"]  # their bounds; of all arms, while they are found
+    uppers: Float[Array, "T Z"]  # at the children of the candidate at hand
+    lowers: Float[Array, "T Z"]
+    done: Bool[Array, "T Z"]  # children that had their share
+    child: Float[Array, "1 M"]
+    vector: Float[Array, "1 M"]
+    sums: Float[Array, "2 BLOCK"]
+    plans: Float[Array, "T M capacity"]  # the vectors in single precision, which say how to share out what is tolerated
+    screen: Float[Array, "1 BLOCK"]  # what they earn
+    slots: Integer[Array, "SLOTS"]  # keys of beliefs where the proof was; 0: free
+    known_beliefs: Float[Array, "SLOTS M"]
+    known: Float[Array, "SLOTS"]  # upper bounds there
+    counts: Integer[Array, "1"]
+    spent: Integer[Array, "1"]  # multiplications
+
+
+def new_proof(arms, lower, horizon):
+    """Room for proofs, one at a time, with these vectors."""
+    n_arms, n_types = arms.means.shape
+    n_values = len(arms.table) // n_arms
+    plans = np.empty(lower.vectors.shape, np.float32)
+    for steps, count in enumerate(lower.counts):
+        plans[steps, :, :count] = lower.vectors[steps, :, :count]
+    shape = (horizon + 1, n_types)
+    return Proof(
+        np.empty(shape),
+        np.empty(shape),
+        np.empty(shape),
+        np.zeros(horizon + 1, np.int64),
+        np.zeros((horizon + 1, 4)),
+        np.zeros((horizon + 1, 4), np.int64),
+        np.zeros((horizon + 1, n_arms), np.int64),
+        np.empty((horizon + 1, n_arms)),
+        np.empty((horizon + 1, n_values)),
+        np.empty((horizon + 1, n_values)),
+        np.zeros((horizon + 1, n_values), np.bool_),
+        np.empty((1, n_types)),
+        np.empty((1, n_types)),
+        np.empty((2, max(BLOCK, n_arms))),
+        plans,
+        np.empty((1, BLOCK), np.float32),
+        np.zeros(SLOTS, np.int64),
+        np.empty((SLOTS, n_types)),
+        np.empty(SLOTS),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+    )
+
+
+def prove(arms, price, charges, lower, proof, start, horizon, upper, tolerance, work):
+    """Prove that no policy exceeds the lower bound at the start by more than `tolerance`, or raise that bound."""
+    proof.spent[0] = proof.counts[0] = 0
+    proof.slots[:] = 0
+    proof.beliefs[horizon], proof.keys[horizon] = start, 1
+    proof.logs[horizon] = np.log(np.maximum(start, TINY))
+    return _proof(arms, price, charges, lower, proof, horizon, upper, tolerance, work)
+
+
+@free
+def _proof(arms, price, charges, lower, proof, horizon, upper, tolerance, work):
+    reason = np.int64(-1)
+    while reason < 0:
+        low, _ = _best_vector(lower.vectors, lower.counts, horizon, proof.beliefs, horizon, proof.sums)
+        if upper - low <= tolerance:
+            reason = CLOSED
+        else:
+            proof.bounds[horizon, 0], proof.bounds[horizon, 2] = low + tolerance, low
+            _bound_start(arms, price, charges, lower, proof, horizon, CLOSE * tolerance, work)
+            upper = min(upper, proof.bounds[horizon, 1])
+            if not _space(lower):
+                reason = FULL
+            elif proof.spent[0] >= work or (proof.bounds[horizon, 2] <= low and upper - low > tolerance):
+                reason = MORE
+    return reason, upper
+
+
+@fast
+def _space(lower):
+    enough = True
+    for steps in range(len(lower.counts)):
+        enough &= lower.counts[steps] < lower.vectors.shape[2]
+    return enough
+
+
+@part
+def _bound_start(arms, price, charges, lower, proof, horizon, close, work):
+    """The reference's `_bounded`, for the start: down to a child and up again, one node for each of the steps to go."""
+    steps, down = np.int64(horizon), True
+    while steps <= horizon:
+        if down:
+            _visit(arms, price, charges, lower, proof, steps, close)
+        down = steps > 2 and _press(arms, price, charges, lower, proof, steps, work)
+        if down:
+            steps -= 1
+        else:
+            if steps < horizon:
+                _remember(proof, steps)
+                _tell_parent(proof, steps + 1)
+            steps += 1
+
+
+@part
+def _visit(arms, price, charges, lower, proof, steps, close):
+    """Prices of the arms, of those above the target by their children; with two steps to go also what these earn."""
+    x, values, before = proof.beliefs[steps], proof.values[steps], steps - 1
+    target, rate, mass, entropy, n_types = proof.bounds[steps, 0], price.rates[before], 0.0, 0.0, len(proof.child[0])
+    for m in range(n_types):
+        informed = proof.logs[steps, m] - price.log_prior[m]
+        mass += x[m]
+        entropy += x[m] * informed
+        proof.weights[steps, m] = price.planes[before, m] + rate * informed
+    entropy -= mass * np.log(max(mass, TINY))
+    for arm in range(len(values)):
+        values[arm] = rate * entropy
+    for m in range(n_types):
+        planes, here = charges.planes[steps, m], x[m]
+        for arm in range(len(values)):
+            values[arm] += here * planes[arm]
+    found, count, n_values = LOW, 0, proof.uppers.shape[1]
+    for arm in range(len(values)):
+        value = values[arm]
+        if value > target:
+            exact = _dot(arms.means, arm, proof.beliefs, steps)
+            for code in range(arm * n_values, (arm + 1) * n_values):
+                exact += _priced_child(arms, charges, proof, steps, code, rate)
+            value = min(value, exact)
+        if value > target:
+            proof.candidates[steps, count] = arm
+            values[count] = value
+            count += 1
+        else:
+            found = max(found, value)
+    proof.spent[0] += n_types * len(values)
+    proof.bounds[steps, 1], proof.bounds[steps, 3] = found, close * mass
+    proof.places[steps, 0], proof.places[steps, 3] = -1, count
+    if steps == 2:
+        _solve(arms, charges, lower, proof)
+
+
+@fast
+def _priced_child(arms, charges, proof, steps, code, rate):
+    """The price at the child of a code, or what knowing the type earns there."""
+    mass, bound, plane = 0.0, 0.0, 0.0
+    for m in range(arms.table.shape[1]):
+        x = proof.beliefs[steps, m] * arms.table[code, m]
+        mass += x
+        bound += x * proof.weights[steps, m] + rate * proof.beliefs[steps, m] * charges.entropies[code, m]
+        plane += x * arms.corner[steps - 1, m]
+    return min(bound - rate * mass * np.log(max(mass, TINY)), arms.scale[steps - 1] * plane)
+
+
+@part
+def _solve(arms, charges, lower, proof):
+    """With two steps to go: the optimal value, or as soon as that is proved to be at most the target, a bound."""
+    values, count, target, n_values = proof.values[2], proof.places[2, 3], proof.bounds[2, 0], proof.uppers.shape[1]
+    found, best, place = LOW, np.int64(-1), _highest_of(values, count)
+    while place >= 0 and values[place] > max(target, found):
+        arm = proof.candidates[2, place]
+        exact = _dot(arms.means, arm, proof.beliefs, 2)
+        for z in range(n_values):
+            _child(proof.beliefs, 2, arms.table, arm * n_values + z, proof.child, 0)
+            exact += _best_last(charges.last, proof.child, proof.sums)
+        proof.spent[0] += n_values * charges.last.size
+        values[place] = LOW
+        if exact > found:
+            found, best = exact, arm
+        place = _highest_of(values, count)
+    if found > target and found > proof.bounds[2, 2] + proof.bounds[2, 3] and _space(lower):
+        proof.bounds[2, 2] = _add_backed_up(arms, lower, proof, 2, best)
+    found = max(found, proof.bounds[2, 1])
+    proof.bounds[2, 1] = found if place < 0 else max(found, values[place])
+
+
+@fast
+def _best_last(last, child, sums):
+    """What the best arm for the last step earns at a belief."""
+    best, size = LOW, last.shape[1]
+    for k in range(size):
+        sums[0, k] = child[0, 0] * last[0, k]
+    for m in range(1, last.shape[0]):
+        here = child[0, m]
+        for k in range(size):
+            sums[0, k] += here * last[m, k]
+    for k in range(size):
+        best = max(best, sums[0, k])
+    return best
+
+
+@part
+def _press(arms, price, charges, lower, proof, steps, work):
+    """The next target for a child of the node; whether there is one, or the node is proved, refuted or given up."""
+    bounds, place, count = proof.bounds[steps], proof.places[steps, 0], proof.places[steps, 3]
+    values, n_values, target = proof.values[steps], proof.uppers.shape[1], proof.bounds[steps, 0]
+    over = proof.spent[0] >= work or not _space(lower)
+    while True:
+        if place < 0:
+            place = _highest_of(values, count)
+            if place < 0 or over:
+                break
+            proof.places[steps, 0] = place
+            _look(arms, price, charges, lower, proof, steps, proof.candidates[steps, place])
+        arm = proof.candidates[steps, place]
+        up = down = _dot(arms.means, arm, proof.beliefs, steps)
+        rest, gaps, widest, z = target - up, 0.0, LOW, np.int64(-1)
+        for y in range(n_values):
+            high, low = proof.uppers[steps, y], proof.lowers[steps, y]
+            up += high
+            down += low
+            if proof.done[steps, y]:
+                rest -= high
+            else:
+                rest -= low
+                gaps += high - low
+                if high - low > widest:
+                    widest, z = high - low, y
+        if up <= target:
+            bounds[1], values[place], place = max(bounds[1], up), LOW, np.int64(-1)
+            proof.places[steps, 0] = -1
+            continue
+        hopeless = z < 0 or rest <= bounds[3]
+        if over or down >= target - bounds[3] or (hopeless and proof.places[steps, 2] == TRIES):
+            values[place] = up
+            if not over and down > bounds[2] + bounds[3]:
+                bounds[2] = _add_backed_up(arms, lower, proof, steps, arm)
+            break
+        if hopeless:
+            proof.places[steps, 2] += 1
+            for y in range(n_values):
+                proof.done[steps, y] = False
+            continue
+        proof.done[steps, z] = True
+        aim = proof.lowers[steps, z] + rest * widest / gaps
+        if proof.uppers[steps, z] > aim:
+            code, proof.places[steps, 1] = arm * n_values + z, z
+            _child(proof.beliefs, steps, arms.table, code, proof.beliefs, steps - 1)
+            for m in range(proof.logs.shape[1]):
+                proof.logs[steps - 1, m] = proof.logs[steps, m] + charges.logs[code, m]
+            proof.keys[steps - 1] = proof.keys[steps] + arms.keys[code]
+            proof.bounds[steps - 1, 0], proof.bounds[steps - 1, 2] = aim, proof.lowers[steps, z]
+            return True
+    place = _highest_of(values, count)
+    if place >= 0:
+        bounds[1] = max(bounds[1], values[place])
+    return False
+
+
+@part
+def _look(arms, price, charges, lower, proof, steps, arm):
+    """Bounds at the children of an arm, by the price, by what the proof found there before and by the vectors."""
+    n_values, rate = proof.uppers.shape[1], price.rates[steps - 1]
+    for z in range(n_values):
+        code = arm * n_values + z
+        _child(proof.beliefs, steps, arms.table, code, proof.child, 0)
+        proof.uppers[steps, z] = _priced_child(arms, charges, proof, steps, code, rate)
+        slot = _slot(proof, proof.keys[steps] + arms.keys[code], proof.child, 0)
+        if proof.slots[slot] != 0:
+            proof.uppers[steps, z] = min(proof.uppers[steps, z], proof.known[slot])
+        proof.lowers[steps, z] = _highest_plan(
+            proof.plans, lower.counts[steps - 1], steps - 1, proof.child, proof.screen
+        )
+        proof.done[steps, z] = False
+    proof.places[steps, 2] = 0
+    proof.spent[0] += n_values * proof.child.size * lower.counts[steps - 1]
+
+
+@part
+def _tell_parent(proof, steps):
+    """What was found at a child, in the bounds at the children of the node."""
+    z, up, low, aim = (
+        proof.places[steps, 1],
+        proof.bounds[steps - 1, 1],
+        proof.bounds[steps - 1, 2],
+        proof.bounds[steps - 1, 0],
+    )
+    proof.uppers[steps, z] = min(proof.uppers[steps, z], up)
+    if low > proof.lowers[steps, z]:
+        proof.lowers[steps, z] = low
+        if up > aim and proof.places[steps, 2] < TRIES:
+            proof.done[steps, z] = False
+            proof.places[steps, 2] += 1
+
+
+@part
+def _remember(proof, steps):
+    """Keep the upper bound that was found at a node, or take the lower one from before."""
+    slot = _slot(proof, proof.keys[steps], proof.beliefs, steps)
+    if proof.slots[slot] != 0:
+        proof.known[slot] = min(proof.known[slot], proof.bounds[steps, 1])
+        proof.bounds[steps, 1] = proof.known[slot]
+    elif 2 * proof.counts[0] < len(proof.slots):
+        proof.slots[slot], proof.known[slot] = proof.keys[steps], proof.bounds[steps, 1]
+        for m in range(proof.beliefs.shape[1]):
+            proof.known_beliefs[slot, m] = proof.beliefs[steps, m]
+        proof.counts[0] += 1
+
+
+@fast
+def _slot(proof, key, beliefs, row):
+    """Where a belief is kept, or the free slot for it."""
+    mask = len(proof.slots) - 1
+    slot = key & mask
+    while proof.slots[slot] != 0:
+        if proof.slots[slot] == key:
+            top, difference = 0.0, 0.0
+            for m in range(beliefs.shape[1]):
+                top = max(top, beliefs[row, m])
+                difference = max(difference, abs(proof.known_beliefs[slot, m] - beliefs[row, m]))
+            if difference <= 1e-9 * top:
+                break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@fast
+def _highest_of(values, count):
+    """The place of the highest of the first values; -1 where all of them are done."""
+    best, where = LOW, np.int64(-1)
+    for i in range(count):
+        if values[i] > best:
+            best, where = values[i], np.int64(i)
+    return where
+
+
+@fast
+def _add_backed_up(arms, lower, proof, steps, arm):
+    """Add the vector of an arm at a node that is followed by the best plans found so far; its value there."""
+    _back_up(arms, lower, proof.beliefs, steps, steps, arm, proof.child, proof.vector, proof.sums)
+    for m in range(proof.vector.shape[1]):
+        proof.plans[steps, m, lower.counts[steps]] = proof.vector[0, m]
+    _append(lower, steps, arms.names[arm], proof.vector, 0)
+    return _dot(proof.vector, 0, proof.beliefs, steps)
+
+
+@fast
+def _back_up(arms, lower, beliefs, row, steps, arm, child, vector, sums):
+    """vector = what the arm earns in every type, and then the best plans found so far for the beliefs after it."""
+    n_types, n_values = beliefs.shape[1], arms.table.shape[0] // arms.means.shape[0]
+    for m in range(n_types):
+        vector[0, m] = arms.means[arm, m]
+    for code in range(arm * n_values, (arm + 1) * n_values):
+        _child(beliefs, row, arms.table, code, child, 0)
+        if steps == 2:
+            best = _last_step(arms.last, child, 0)
+            for m in range(n_types):
+                vector[0, m] += arms.table[code, m] * arms.last[best, m]
+        else:
+            _, best = _best_vector(lower.vectors, lower.counts, steps - 1, child, 0, sums)
+            for m in range(n_types):
+                vector[0, m] += arms.table[code, m] * lower.vectors[steps - 1, m, best]
 
 
 def _scratch(n_arms, n_values, n_types, horizon):
@@ -533,6 +897,33 @@ def _best_vector(vectors, counts, steps, beliefs, row, sums):
             if sums[0, i] > best:
                 best, where = sums[0, i], start + np.int64(i)
     return best, where
+
+
+@fast
+def _highest_plan(plans, count, steps, child, sums):
+    """About what the best of the first plans earns at a belief."""
+    zero, stage, odd = np.float32(0.0), np.uint64(steps), child.shape[1] % 2
+    best = np.float32(LOWEST)
+    for start in range(0, count, BLOCK):
+        begin, size = np.uint64(start), np.uint64(min(BLOCK, count - start))
+        for i in range(size):
+            sums[0, i] = zero
+        if odd:
+            here = np.float32(child[0, 0])
+            for i in range(size):
+                sums[0, i] = here * plans[stage, np.uint64(0), begin + i]
+        for m in range(odd, child.shape[1], 2):  # two types at a time: half the traffic on `sums`
+            left, right, first, second = (
+                np.uint64(m),
+                np.uint64(m + 1),
+                np.float32(child[0, m]),
+                np.float32(child[0, m + 1]),
+            )
+            for i in range(size):
+                sums[0, i] += first * plans[stage, left, begin + i] + second * plans[stage, right, begin + i]
+        for i in range(size):
+            best = max(best, sums[0, i])
+    return best
 
 
 @fast

@@ -35,6 +35,8 @@ from ..._shapes import Array, Bool, Float, Integer
 
 TINY = 1e-300  # probabilities below count as this where a logarithm or a ratio is taken
 KEEP = 1e-3  # a new vector or point must improve by this fraction of the tolerated error
+CLOSE = 1e-2  # of the tolerated error: bounds as close to a target as this do not say on which side of it a value is
+TRIES = 2  # shares of what is tolerated that the values of an arm get in a proof, before it is given up
 LESS = 0.85  # of the best factor of a point, at which the price of what the point leaves is tried, too
 SHRINK = 1 - 2 * KEEP  # a step later less error is tolerated, by more than what KEEP may lose: else trials could stall
 
@@ -66,6 +68,15 @@ class Price(NamedTuple):
     planes: Float[Array, "T M"]
     rates: Float[Array, "T"]
     log_prior: Float[Array, "M"]
+
+
+class Charges(NamedTuple):
+    """The price of every arm: planes[t] . x + rates[t - 1] * (relative entropy) is at least its Q-value at x."""
+
+    planes: Float[Array, "T M A"]
+    logs: Float[Array, "D M"]  # of the table
+    entropies: Float[Array, "D M"]  # p log p of every p in the table
+    last: Float[Array, "M K"]  # means of the arms for the last step
 
 
 class Lower(NamedTuple):
@@ -121,6 +132,193 @@ def run_trials(
         if spent >= work:
             return MORE
     return FULL
+
+
+def prove(
+    arms: Arms,
+    price: Price,
+    charges: Charges,
+    lower: Lower,
+    proof: Proof,
+    start: Float[Array, "M"],
+    horizon: int,
+    upper: float,
+    tolerance: float,
+    work: int,
+) -> tuple[int, float]:
+    """Prove that no policy exceeds the lower bound at the start by more than `tolerance`, or raise that bound.
+
+    Trials come back to the start after every way through the tree; a proof knows how low each bound must be, its
+    target, and stays until it is, or until vectors show that it cannot be. Returns why it ended and the upper bound,
+    which holds however it ended.
+    """
+    proof.spent[0] = 0
+    proof.known.clear()
+    while True:
+        low = _best_vector(lower, start, horizon)[0]
+        if upper - low <= tolerance:
+            return CLOSED, upper
+        place = _Place(start, np.log(np.maximum(start, TINY)), 0, horizon, low + tolerance, low)
+        found, raised = _bounded(_Problem(arms, price, charges, lower, proof, CLOSE * tolerance, work), place)
+        upper = min(upper, found)
+        if not _space(lower):
+            return FULL, upper
+        if proof.spent[0] >= work or (raised <= low and upper - low > tolerance):
+            return MORE, upper
+
+
+class Proof(NamedTuple):
+    """What a proof keeps."""
+
+    spent: Integer[Array, "1"]  # multiplications
+    known: dict[int, float]  # upper bounds at beliefs where it was before, by key
+
+
+def new_proof(arms: Arms, lower: Lower, horizon: int) -> Proof:
+    """Room for proofs, one at a time, with these vectors."""
+    return Proof(np.zeros(1, np.int64), {})
+
+
+class _Problem(NamedTuple):
+    """What is the same at all nodes of a proof."""
+
+    arms: Arms
+    price: Price
+    charges: Charges
+    lower: Lower
+    proof: Proof
+    close: float  # bounds nearer to a target than this, per mass, count as there
+    work: int
+
+    @property
+    def over(self) -> bool:
+        return bool(self.proof.spent[0] >= self.work or not _space(self.lower))
+
+
+class _Place(NamedTuple):
+    """A node of a proof: a belief, its logarithms, its key, the steps to go, the target and the lower bound."""
+
+    x: Float[Array, "M"]
+    logs: Float[Array, "M"]
+    key: int
+    steps: int
+    target: float
+    low: float
+
+
+def _space(lower: Lower) -> bool:
+    return bool(lower.counts.max() < lower.vectors.shape[2])
+
+
+def _bounded(problem: _Problem, at: _Place) -> tuple[float, float]:
+    """An upper bound, at most the target where that is proved, and the lower bound, raised where it is refuted."""
+    values = _priced_arms(problem, at)
+    if at.steps == 2:
+        return _solved(problem, at, values)
+    found, open_ = values[values <= at.target].max(initial=-np.inf), np.flatnonzero(values > at.target).tolist()
+    while open_:
+        arm = max(open_, key=lambda one: values[one])
+        if problem.over:
+            break
+        up, low = _pressed(problem, at, arm)
+        if up > at.target:
+            values[arm], at = up, at._replace(low=low)
+            break
+        found = max(found, up)
+        open_.remove(arm)
+    return float(max([found, *values[open_]])), at.low
+
+
+def _priced_arms(problem: _Problem, at: _Place) -> Float[Array, "A"]:
+    """Upper bounds on the Q-values: the price of every arm, and where it is above the target those of its children."""
+    arms, price, before = problem.arms, problem.price, at.steps - 1
+    problem.proof.spent[0] += arms.means.size
+    mass = at.x.sum()
+    entropy = at.x @ (at.logs - price.log_prior) - mass * np.log(max(mass, TINY))
+    values = at.x @ problem.charges.planes[at.steps] + price.rates[before] * entropy
+    n_values = len(arms.table) // len(arms.means)
+    for arm in np.flatnonzero(values > at.target):
+        codes = range(arm * n_values, (arm + 1) * n_values)
+        exact = arms.means[arm] @ at.x + sum(_priced_child(problem, at, code) for code in codes)
+        values[arm] = min(values[arm], exact)
+    return np.asarray(values)
+
+
+def _priced_child(problem: _Problem, at: _Place, code: int) -> float:
+    arms, price, before = problem.arms, problem.price, at.steps - 1
+    x = at.x * arms.table[code]
+    informed = at.logs - price.log_prior + problem.charges.logs[code]
+    mass = x.sum()
+    bound = x @ (price.planes[before] + price.rates[before] * informed)
+    return float(min(bound - price.rates[before] * mass * np.log(max(mass, TINY)), plane(arms, x, before)))
+
+
+def _solved(problem: _Problem, at: _Place, values: Float[Array, "A"]) -> tuple[float, float]:
+    """With two steps to go: the optimal value, or as soon as that is proved to be at most the target, a bound."""
+    arms, lower = problem.arms, problem.lower
+    n_values, found, best = len(arms.table) // len(arms.means), -np.inf, -1
+    while True:
+        arm = int(values.argmax())
+        if values[arm] <= max(at.target, found):
+            break
+        codes = range(arm * n_values, (arm + 1) * n_values)
+        exact = arms.means[arm] @ at.x + sum((arms.last @ (at.x * arms.table[code])).max() for code in codes)
+        problem.proof.spent[0] += n_values * arms.last.size
+        values[arm] = -np.inf
+        if exact > found:
+            found, best = exact, arm
+    low = at.low
+    if found > at.target and found > low + problem.close * at.x.sum() and _space(lower):
+        low = _added(arms, lower, at.x, best, 2)
+    return float(max(found, values.max())), low
+
+
+def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
+    """Lower an arm's bound to the target by targets for the beliefs that it leads to, the loosest first."""
+    arms, lower, close = problem.arms, problem.lower, problem.close * at.x.sum()
+    n_values = len(arms.table) // len(arms.means)
+    codes = np.arange(arm * n_values, (arm + 1) * n_values)
+    children, keys = at.x * arms.table[codes], [at.key + int(arms.keys[code]) for code in codes]
+    mean, known = float(arms.means[arm] @ at.x), problem.proof.known
+    ups = np.array([_priced_child(problem, at, int(code)) for code in codes])
+    ups = np.array([min(up, known.get(key, np.inf)) for up, key in zip(ups, keys, strict=True)])
+    lows = np.array([_best_vector(lower, child, at.steps - 1)[0] for child in children])
+    problem.proof.spent[0] += children.size * lower.counts[at.steps - 1]
+    done, tries = np.zeros(n_values, bool), 0
+    while mean + ups.sum() > at.target:
+        rest, waiting = at.target - mean - np.where(done, ups, lows).sum(), np.where(done, -np.inf, ups - lows)
+        z, hopeless = int(waiting.argmax()), done.all() or rest <= close
+        down = mean + lows.sum()
+        if problem.over:
+            break
+        if down >= at.target - close or (hopeless and tries == TRIES):
+            if down > at.low + close:
+                return mean + ups.sum(), _added(arms, lower, at.x, arm, at.steps)
+            break
+        if hopeless:
+            tries, done[:] = tries + 1, False
+            continue
+        done[z], gaps = True, waiting[waiting > -np.inf].sum()
+        target = lows[z] + rest * waiting[z] / gaps
+        if ups[z] <= target:
+            continue
+        logs = at.logs + problem.charges.logs[codes[z]]
+        child = _Place(children[z], logs, keys[z], at.steps - 1, target, float(lows[z]))
+        up, low = _bounded(problem, child)
+        known[keys[z]] = min(up, known.get(keys[z], np.inf))
+        ups[z] = min(ups[z], known[keys[z]])
+        if low > lows[z]:
+            lows[z] = low
+            if up > target and tries < TRIES:
+                done[z], tries = False, tries + 1
+    return float(mean + ups.sum()), at.low
+
+
+def _added(arms: Arms, lower: Lower, x: Float[Array, "M"], arm: int, steps: int) -> float:
+    """Add the vector of an arm that is followed by the best plans found so far; its value at x."""
+    vector = _backed_up(arms, lower, x, arm, steps)
+    _append(lower, steps, int(arms.names[arm]), vector)
+    return float(vector @ x)
 
 
 def gap(lower: Lower, nodes: Nodes, horizon: int) -> float:
@@ -274,6 +472,13 @@ def _tighten_upper(
 def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, tolerance: float) -> None:
     """Back up the arm of the highest upper bound at the node; keep the vector if it gains."""
     x, arm = nodes.beliefs[node], int(nodes.values[node].argmax())
+    vector = _backed_up(arms, lower, x, arm, steps)
+    if vector @ x > _best_vector(lower, x, steps)[0] + KEEP * tolerance * x.sum():
+        _append(lower, steps, int(arms.names[arm]), vector)
+
+
+def _backed_up(arms: Arms, lower: Lower, x: Float[Array, "M"], arm: int, steps: int) -> Float[Array, "M"]:
+    """The vector of an arm that is followed by the best plans found so far."""
     n_values = len(arms.table) // len(arms.means)
     vector = arms.means[arm].copy()
     for code in range(arm * n_values, (arm + 1) * n_values):
@@ -283,8 +488,7 @@ def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, 
         else:
             later = lower.vectors[steps - 1, :, _best_vector(lower, child, steps - 1)[1]]
         vector += arms.table[code] * later
-    if vector @ x > _best_vector(lower, x, steps)[0] + KEEP * tolerance * x.sum():
-        _append(lower, steps, int(arms.names[arm]), vector)
+    return vector
 
 
 def _append(lower: Lower, steps: int, arm: int, vector: Float[Array, "M"]) -> None:
