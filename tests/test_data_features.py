@@ -51,6 +51,7 @@ def test_features_are_a_mapping_of_values_per_session():
         ({"x": [1.0, np.inf, 2.0, 3.0]}, r"features\['x'\] must hold finite numbers, got inf"),
         ({"x": [[1], [2], [3], [4]]}, r"features\['x'\] must be one-dimensional"),
         ({"x": pd.to_datetime(["2024-01-01"] * 4)}, r"features\['x'\] must hold numbers or text"),
+        ({"x": [10**400, 2, 3, 4]}, r"features\['x'\] must hold numbers below 1e308"),
         ({}, "features must be a mapping"),
     ],
 )
@@ -63,6 +64,36 @@ def test_truth_values_and_integers_are_numbers():
     features = log(features={"new": [True, False, None, True], "age": [1, 2, 3, 4]}).features
     np.testing.assert_array_equal(features["new"], [1.0, 0.0, np.nan, 1.0])
     assert features["age"].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (pd.Series(["de", None, "fr", "de"], dtype="string"), ["de", None, "fr", "de"]),
+        (["de", pd.NA, "fr", "de"], ["de", None, "fr", "de"]),
+        (pd.array([True, None, False, True], dtype="boolean"), [1.0, None, 0.0, 1.0]),
+        ([3, pd.NA, 4, pd.NaT], [3.0, None, 4.0, None]),
+    ],
+)
+def test_the_missing_values_of_pandas_are_missing(given, found):
+    features = log(features={"x": given}).features
+    assert [None if one != one else one for one in features["x"].tolist()] == found
+
+
+def test_missing_persons_of_pandas_are_strangers():
+    assert log(persons=pd.Series(["ann", None, "bob", "ann"], dtype="string")).persons.tolist() == [
+        "ann", None, "bob", "ann",
+    ]  # fmt: skip
+
+
+def test_a_column_that_is_missing_in_one_log_is_added():
+    numbers, texts = {"age": [1, 2, 3, 4]}, {"age": list("abcd")}
+    for nothing in ([None] * 4, [np.nan] * 4, np.full(4, np.nan)):
+        empty = log(features={"age": nothing})
+        for known in (numbers, texts):
+            both = [log(features=known) + empty, empty + log(features=known)]
+            values = [[one for one in part.features["age"].tolist() if one == one and one is not None] for part in both]
+            assert values == [known["age"]] * 2
 
 
 def test_minus_zero_is_zero():
@@ -107,6 +138,55 @@ def test_persons_are_ids_and_strangers_have_their_own():
         log(persons=[1, 2])
     with pytest.raises(InvalidData, match="persons must be all integers or all text, got values of int, str"):
         log(persons=["a", 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([2**70, 1, 2, 3], "persons must be integers of 64 bits or text, got 1180591620717411303424"),
+        ([2**70, None, 2, 3], "persons must be integers of 64 bits or text"),
+        ([np.inf, 1.0, 2.0, 3.0], "persons must be all integers or all text, got values of float"),
+        ([1.5, 1.0, 2.0, 3.0], "persons must be all integers or all text, got values of float, int"),
+    ],
+)
+def test_persons_that_are_refused(given, message):
+    with pytest.raises(InvalidData, match=message):
+        log(persons=given)
+
+
+LONG = [2**60 + 1, 2**60, 2**60 + 2]  # the same number in floating point
+
+
+@pytest.mark.parametrize("form", ["frame", "csv", "parquet"])
+def test_every_digit_of_a_person_counts(tmp_path, form):
+    frame = rows(who=[LONG[i] for i in (0, 0, 1, 2, 2, 2)])
+    names = {"session": "session", "arm": "arm", "reward": "reward", "person": "who"}
+    if form == "frame":
+        found = Sessions.from_frame(frame, **names)
+    elif form == "csv":
+        frame.to_csv(tmp_path / "log.csv", index=False)
+        found = Sessions.read(tmp_path / "log.csv", **names)
+    else:
+        frame.to_parquet(tmp_path / "log.parquet")
+        found = Sessions.read(tmp_path / "log.parquet", **names)
+    assert sorted(found.persons.tolist()) == sorted(LONG)
+
+
+@pytest.mark.parametrize(
+    ("cells", "persons"),
+    [
+        (["7", "", "8"], [7, None, 8]),
+        (["7.0", "", "8"], [7, None, 8]),  # a column with missing values holds integers as floats
+        (["1.5", "1.7", "1.5"], ["1.5", "1.7", "1.5"]),
+        (["inf", "7", "8"], ["inf", "7", "8"]),
+        (["1e300", "7", "8"], ["1e300", "7", "8"]),
+        (["a", "7", "8"], ["a", "7", "8"]),
+    ],
+)
+def test_persons_of_a_csv_file_are_integers_where_all_are(tmp_path, cells, persons):
+    lines = [f"{session},0,1,{cell}" for session, cell in enumerate(cells)]
+    (tmp_path / "log.csv").write_text("\n".join(["session,arm,reward,who", *lines]))
+    assert Sessions.read(tmp_path / "log.csv", person="who").persons.tolist() == persons
 
 
 @pytest.mark.parametrize(
@@ -215,6 +295,12 @@ def test_json_lines_may_begin_without_a_value(tmp_path):
         '{"session": 1, "arm": 0, "reward": 1, "c": null}\n{"session": 2, "arm": 1, "reward": 1, "c": "de"}\n'
     )
     assert Sessions.read(tmp_path / "log.jsonl", features=["c"]).features["c"].tolist() == [None, "de"]
+
+
+def test_a_column_of_lists_is_no_feature(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"session": 1, "arm": 0, "reward": 1, "c": [1]}\n')
+    with pytest.raises(InvalidData, match="column 'c' must hold text or numbers"):
+        Sessions.read(tmp_path / "log.jsonl", features=["c"])
 
 
 def test_a_limit_says_who_left(tmp_path):

@@ -589,6 +589,31 @@ def test_features_that_change_within_a_session_are_not_packed(tmp_path):
         lmab.pack(tmp_path / "log.csv", tmp_path / "packed", features=["land"])
 
 
+@pytest.mark.parametrize("cells", ["1,2,3", " 1,2, 3", "1_000,2,3", "+1,.5,1e3", "1,nan,3", "a,inf,b"])
+def test_texts_are_the_same_numbers_as_in_memory(tmp_path, cells):
+    lines = [f"{session},0,1,{cell}" for session, cell in enumerate(cells.split(","))]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["session,arm,reward,x", *lines]))
+    packed = lmab.pack(path, tmp_path / "packed", features=["x"])
+    assert packed.features == lmab.Sessions.read(path, features=["x"]).features
+
+
+def test_an_infinite_feature_is_not_packed(tmp_path):
+    (tmp_path / "log.csv").write_text("session,arm,reward,x\n1,0,1,3\n2,1,0,inf\n")
+    with pytest.raises(InvalidData, match=r"features\['x'\] must hold finite numbers, got inf"):
+        lmab.pack(tmp_path / "log.csv", tmp_path / "packed", features=["x"])
+
+
+def test_every_digit_of_a_person_counts(tmp_path):
+    ids = [2**60 + 1, 2**60, 2**60 + 2]  # the same number in floating point
+    columns = {"session": [0, 1, 2], "arm": [0, 1, 0], "reward": [1.0, 0.0, 1.0], "who": ids}
+    packed = lmab.pack(written(tmp_path / "log.parquet", columns), tmp_path / "packed", person="who")
+    assert packed.persons.tolist() == ids
+    parts = {**columns, "who": [1.5, 1.7, 2.0]}
+    with pytest.raises(InvalidData, match="persons must be all integers or all text"):
+        lmab.pack(written(tmp_path / "floats.parquet", parts), tmp_path / "floats", person="who")
+
+
 def test_too_many_rows_of_features_are_not_packed(tmp_path, known, monkeypatch):
     monkeypatch.setattr("lmab.data.rows._MAX_FEATURE_ROWS", 5)
     with pytest.raises(InvalidData, match="at most 5 distinct rows to be packed"):

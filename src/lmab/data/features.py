@@ -20,6 +20,8 @@ ENDED = ("left", "went on", "unknown")  # how a session ended: the person left, 
 LEFT, WENT_ON, UNKNOWN = range(3)  # their codes
 STRANGER = np.iinfo(np.int64).min  # the person of a session, where ids are integers and nobody knows who it was
 _WIDE = 1 << 62  # keys of rows stay below this
+_WIDEST = 1 << 63  # Ids of persons, too.
+_EXACT = 1 << 53  # Integers below it are exact as floats.
 _YES, _NO = ("true", "1", "1.0"), ("false", "0", "0.0")  # whether the person left, in columns of other forms
 
 
@@ -115,7 +117,7 @@ class Features(Mapping[str, Array]):
         table = []
         for name, values in zip(columns, zip(*rows, strict=True), strict=True):
             column = column_values(name, list(values))
-            table.append(_untyped(column) if untyped and column.dtype.kind == "O" else column)
+            table.append(_untyped(name, column) if untyped and column.dtype.kind == "O" else column)
         return cls(tuple(columns), tuple(table), of_sessions)
 
     @property
@@ -157,7 +159,7 @@ def _array(given: Any) -> Shaped[Array, "..."]:
 
 def _objects(name: str, values: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
     """Objects as numbers or as text; None, NaN and the missing value of pandas become NaN or None."""
-    missing = np.array([value is None or value != value or type(value).__name__ == "NAType" for value in values], bool)
+    missing = np.array([_is_missing(value) for value in values], bool)
     known = values[~missing]
     kinds = {str if isinstance(value, str) else float if _is_number(value) else type(value) for value in known}
     if kinds - {str, float} or len(kinds) > 1:
@@ -165,25 +167,27 @@ def _objects(name: str, values: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
         raise InvalidData(f"features[{name!r}] must hold numbers or text, got values of {', '.join(names)}")
     if kinds == {float}:
         numbers = np.full(len(values), np.nan)
-        numbers[~missing] = known.astype(np.float64)
+        try:
+            numbers[~missing] = known.astype(np.float64)
+        except OverflowError:
+            raise InvalidData(f"features[{name!r}] must hold numbers below 1e308, got larger ones") from None
         return numbers
     texts = np.full(len(values), None, object)
     texts[~missing] = known
     return texts
 
 
-def _untyped(texts: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
+def _untyped(name: str, texts: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
     """Texts as numbers, where all of them are."""
-    known = [text for text in texts.tolist() if text is not None]
-    try:
-        numbers = [float(text) for text in known]
-    except ValueError:
-        return texts
-    if not known or not np.isfinite(numbers).all():
-        return texts
-    found = np.full(len(texts), np.nan)
-    found[[text is not None for text in texts.tolist()]] = numbers
-    return found
+    import pyarrow as pa
+
+    return column_values(name, np.array(_as_numbers(pa.array(texts.tolist(), pa.string())).to_pylist(), object))
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, and the missing values of pandas, which cannot be compared."""
+    kind = type(value).__name__
+    return value is None or kind in ("NAType", "NaTType") or (isinstance(value, float | np.floating) and value != value)
 
 
 def _is_number(value: Any) -> bool:
@@ -192,8 +196,17 @@ def _is_number(value: Any) -> bool:
 
 def _joined(name: str, first: Shaped[Array, "r"], second: Shaped[Array, "s"]) -> Shaped[Array, "t"]:
     if first.dtype != second.dtype:
+        first, second = _alike(first, second), _alike(second, first)
+    if first.dtype != second.dtype:
         raise InvalidArgument(f"features[{name!r}] must hold text or numbers in both logs, got text in one only")
     return np.concatenate([first, second])
+
+
+def _alike(values: Shaped[Array, "r"], other: Shaped[Array, "s"]) -> Shaped[Array, "r"]:
+    """The values in the form of others, where all of them are missing: then they are neither text nor numbers."""
+    if not all(_is_missing(value) for value in values.tolist()):
+        return values
+    return np.full(len(values), np.nan) if other.dtype.kind == "f" else np.full(len(values), None, object)
 
 
 def _same(first: Shaped[Array, "n"], second: Shaped[Array, "m"]) -> bool:
@@ -226,9 +239,10 @@ def _codes(column: Shaped[Array, "n"]) -> tuple[Integer[Array, "n"], int]:
 class SessionColumn:
     """A column of the rows of a log that says something of the whole session, while it is read."""
 
-    def __init__(self, name: str, *, untyped: bool) -> None:
+    def __init__(self, name: str, *, untyped: bool, ids: bool = False) -> None:
         self.name = name
         self._untyped = untyped  # text may stand for numbers
+        self._ids = ids  # Integers are names, every digit of which counts.
         self._chunks: list[Any] = []
 
     def add(self, values: Any) -> None:
@@ -255,8 +269,8 @@ class SessionColumn:
         """A code per row, and the values, the last of which is the missing one."""
         import pyarrow as pa
 
-        parts = [_plain(chunk) for chunk in self._chunks]
         try:
+            parts = [_plain(chunk, ids=self._ids) for chunk in self._chunks]
             known = pa.chunked_array(parts) if len({part.type for part in parts}) == 1 else _one_type(parts)
             encoded = known.combine_chunks().dictionary_encode()
         except pa.ArrowException as error:
@@ -265,21 +279,20 @@ class SessionColumn:
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         texts = encoded.dictionary
-        if self._untyped and not pa.types.is_floating(texts.type):
-            texts = _as_numbers(texts)
-        listed = column_values(self.name, np.array([*texts.to_pylist(), None], object))
+        if self._untyped and pa.types.is_string(texts.type):
+            texts = _as_ids(texts) if self._ids else _as_numbers(texts)
+        listed = np.array([*(None if _is_missing(one) else one for one in texts.to_pylist()), None], object)
         codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
-        if listed.dtype.kind == "f":
-            codes[np.isnan(listed)[codes]] = len(texts)
-        return codes, listed
+        codes[np.array([one is None for one in listed])[codes]] = len(texts)
+        return codes, listed if self._ids else column_values(self.name, listed)
 
 
-def coded_values(name: str, values: Any) -> tuple[Integer[Array, "n"], list[Any]]:
+def coded_values(name: str, values: Any, *, ids: bool = False) -> tuple[Integer[Array, "n"], list[Any]]:
     """A code for each of some rows, and the values that the codes name: text, numbers, and None for a missing one."""
     import pyarrow as pa
 
     try:
-        encoded = _plain(values).dictionary_encode()
+        encoded = _plain(values, ids=ids).dictionary_encode()
     except pa.ArrowException as error:
         raise InvalidData(f"column {name!r} must hold text or numbers: {str(error).splitlines()[0]}") from None
     listed = [None if one is None or one != one else one for one in encoded.dictionary.to_pylist()]
@@ -287,8 +300,8 @@ def coded_values(name: str, values: Any) -> tuple[Integer[Array, "n"], list[Any]
     return codes, [*listed, None]
 
 
-def _plain(values: Any) -> Any:
-    """Text, numbers and truth values of any type as text or 64-bit numbers."""
+def _plain(values: Any, *, ids: bool = False) -> Any:
+    """Text, numbers and truth values of any type as text or 64-bit numbers; of ids, integers stay integers."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
@@ -296,6 +309,8 @@ def _plain(values: Any) -> Any:
     kind = values.type
     if pa.types.is_boolean(kind):
         return values.cast(pa.uint8()).cast(pa.float64())
+    if ids and pa.types.is_integer(kind):
+        return values.cast(pa.int64(), safe=False)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return values.cast(pa.float64(), safe=False)
     return values.cast(pa.string())
@@ -319,6 +334,21 @@ def _as_numbers(texts: Any) -> Any:
         return texts
 
 
+def _as_ids(texts: Any) -> Any:
+    """Texts of a file without types as integers, where all of them are, or are floats that are exact integers."""
+    import pyarrow as pa
+
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        numbers = _as_numbers(texts)
+    if not pa.types.is_floating(numbers.type):
+        return texts
+    found = numbers.to_numpy(zero_copy_only=False)
+    known = found[~np.isnan(found)]
+    return numbers if ((np.abs(known) < _EXACT) & (known == np.trunc(known))).all() else texts
+
+
 def person_values(given: Any, n_sessions: int) -> Shaped[Array, "N"]:
     """Ids of persons, one per session: integers or text, and None for a stranger, who never comes back."""
     found = _array(given)
@@ -328,15 +358,21 @@ def person_values(given: Any, n_sessions: int) -> Shaped[Array, "N"]:
         return found.astype(np.int64)
     if found.dtype.kind == "U":
         return found.astype(object)
-    found = found.astype(object)
-    ids = [None if one is None or one != one else one for one in found.tolist()]
-    whole = (int, np.integer, float)  # a column with missing values holds integers as floats
-    ids = [int(one) if isinstance(one, whole) and one == int(one) else one for one in ids]
+    ids = [None if _is_missing(one) else _person(one) for one in found.astype(object).tolist()]
     kinds = {type(one) for one in ids if one is not None}
     if len(kinds) > 1 or kinds - {int, str}:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise InvalidData(f"persons must be all integers or all text, got values of {names}")
+    large = [one for one in ids if isinstance(one, int) and not -_WIDEST <= one < _WIDEST]
+    if large:
+        raise InvalidData(f"persons must be integers of 64 bits or text, got {large[0]}")
     return np.array(ids, np.int64 if kinds == {int} and None not in ids else object)
+
+
+def _person(one: Any) -> Any:
+    """An id, where a column with missing values may hold integers as floats."""
+    whole = isinstance(one, int | np.integer) or (isinstance(one, float | np.floating) and one.is_integer())
+    return int(one) if whole else one
 
 
 def person_numbers(persons: Shaped[Array, "N"]) -> Integer[Array, "N"]:

@@ -277,7 +277,11 @@ def _gathered(
         for role, name in named.items()
         if role not in whole
     }
-    others = {role: SessionColumn(name, untyped=untyped) for role, name in named.items() if role in whole}
+    others = {
+        role: SessionColumn(name, untyped=untyped, ids=role == "person")
+        for role, name in named.items()
+        if role in whole
+    }
     labels = options.arm_labels
     gathered["arm"].untyped &= labels is None or isinstance(labels[0], int)
     n_rows = 0

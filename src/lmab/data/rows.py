@@ -17,7 +17,7 @@ from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..errors import InvalidData, LmabError
 from . import ingest, log_files
 from .columns import FEATURE, Column, Columns, arm_numbers, by_place, of_session
-from .features import coded_values, ending_codes, person_ids
+from .features import coded_values, ending_codes, person_ids, person_values
 from .ingest import ParsedLog, ReadOptions
 from .log_files import Paths
 
@@ -249,9 +249,8 @@ def _known(of_batch: dict[str, Any], known: Dictionaries) -> dict[str, Array]:
         ]
         result["features"] = np.array([known.feature_place(row) for row in rows], np.uint32)[back.ravel()]
     if "person" in of_batch:
-        codes, values = coded_values("person", of_batch["person"])
-        ids = [int(one) if isinstance(one, float) else one for one in values]
-        result["persons"] = person_ids(np.array(ids, object))[codes]
+        codes, values = coded_values("person", of_batch["person"], ids=True)
+        result["persons"] = person_ids(person_values(values, len(values)))[codes]
     if "ended" in of_batch:
         codes, values = coded_values("ended", of_batch["ended"])
         result["endings"] = ending_codes(np.array(values, object), len(values))[codes]
