@@ -25,7 +25,7 @@ from strategies import logs
 
 import lmab
 from lmab.data import ingest, packing, sealing
-from lmab.data.features import STRANGER, person_numbers
+from lmab.data.features import STRANGER, person_ids, person_numbers
 from lmab.data.fingerprint import Fingerprint
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 
@@ -583,10 +583,62 @@ def test_ends_that_are_unknown_of_some_only_are_not_packed(small, tmp_path, know
         lmab.pack(tmp_path / "log.csv", tmp_path / "packed", **names)
 
 
-def test_features_that_change_within_a_session_are_not_packed(tmp_path):
-    (tmp_path / "log.csv").write_text("session,arm,reward,land\n1,0,1,de\n1,1,0,fr\n2,0,1,de\n")
-    with pytest.raises(InvalidData, match="the features of a session must stay the same"):
-        lmab.pack(tmp_path / "log.csv", tmp_path / "packed", features=["land"])
+@pytest.mark.parametrize("sessions", [[7, 7, 8, 8], [8, 8, 7, 7], ["s7", "s7", "s8", "s8"]])
+@pytest.mark.parametrize(("column", "how"), [("land", {"features": ["age", "land"]}), ("who", {"person": "who"})])
+def test_a_column_that_changes_within_a_session_names_the_session(tmp_path, sessions, column, how):
+    changes = [sessions[0], sessions[2]].index(8 if isinstance(sessions[0], int) else "s8")
+    columns = {
+        "session": sessions, "arm": [0, 1, 0, 1], "reward": [1.0, 0.0, 1.0, 0.0], "age": [30, 30, 40, 40],
+        column: ["a", "b", "c", "c"] if changes == 0 else ["c", "c", "a", "b"],
+    }  # fmt: skip
+    path = written(tmp_path / "log.parquet", columns)
+    told = []
+    for read in (lambda: lmab.pack(path, tmp_path / "packed", **how), lambda: lmab.Sessions.read(path, **how)):
+        with pytest.raises(InvalidData, match=f"column '{column}' must have one value in a session") as error:
+            read()
+        told.append(str(error.value))
+    assert told[0] == told[1]
+    assert f"got several in session {sessions[2 * changes]!r}:" in told[0]
+
+
+def test_a_feature_that_changes_within_a_session_of_events_names_the_person(tmp_path):
+    columns = {"who": ["ann", "bob", "bob"], "at": [0, 0, 60], "arm": [0, 1, 0], "reward": [1.0, 0.0, 1.0]}
+    path = written(tmp_path / "log.parquet", {**columns, "land": ["de", "de", "fr"]})
+    how = {"person": "who", "time": "at", "features": ["land"]}
+    with pytest.raises(InvalidData, match="'land' must have one value in a session, got several in a session of "
+                       "person 'bob'"):  # fmt: skip
+        lmab.pack(path, tmp_path / "packed", **how)
+
+
+@pytest.mark.parametrize("sorted_", [True, False])
+def test_rows_where_a_value_is_missing_say_nothing(small, tmp_path, rng, sorted_):
+    """Each session has its values in some of its rows only, and never all in one."""
+    n = 60
+    sessions = np.repeat(np.arange(n), 4)
+    land, age, who = (np.repeat(rng.integers(0, size, n), 4) for size in (3, 5, 20))
+    columns = {
+        "session": sessions, "arm": rng.integers(0, 3, 4 * n), "reward": rng.integers(0, 2, 4 * n) * 1.0,
+        "step": np.tile(np.arange(4), n),
+        "land": [f"l{one}" if place % 4 in (1, 3) else None for place, one in enumerate(land)],
+        "age": [float(one) if place % 4 in (0, 2) else None for place, one in enumerate(age)],
+        "who": [f"p{one}" if place % 4 == 2 else None for place, one in enumerate(who)],
+    }  # fmt: skip
+    order = np.arange(4 * n) if sorted_ else rng.permutation(4 * n)
+    path = written(
+        tmp_path / "log.parquet", {name: [list(values)[i] for i in order] for name, values in columns.items()}
+    )
+    how = {"features": ["land", "age"], "person": "who", "step": "step"}
+    packed, known = lmab.pack(path, tmp_path / "packed", **how), lmab.Sessions.read(path, **how)
+    assert len(packed.manifest.partitions) > 1
+    numbers = [person_numbers(log.persons) for log in (packed, known)]
+    assert len(set(numbers[0].tolist())) == len(set(numbers[1].tolist())) == len(set(who.tolist()))
+    if sorted_:
+        assert packed.features == known.features
+        np.testing.assert_array_equal(packed.persons, person_ids(known.persons))
+    pairs = [sorted(zip(*(log.features[name].tolist() for name in ("land", "age")), strict=True))
+             for log in (packed, known)]  # fmt: skip
+    assert pairs[0] == pairs[1]
+    assert Fingerprint.of(packed) == Fingerprint.of(packed.load())
 
 
 @pytest.mark.parametrize("cells", ["1,2,3", " 1,2, 3", "1_000,2,3", "+1,.5,1e3", "1,nan,3", "a,inf,b"])

@@ -209,11 +209,7 @@ def _known(
         values[role], mixed = column.of_sessions(found.order, found.offsets, last=role == "ended")
         if mixed.any():
             row = found.first_rows([int(mixed.argmax())])
-            what = "session" if options.pause is None else "a session of person"
-            raise InvalidData(
-                f"column {column.name!r} must have one value in a session, got several in {what} "
-                f"{named.names(row).tolist()[0]!r}: give it per session, or leave it out"
-            )
+            raise several_values(column.name, named.names(row).tolist()[0], by_events=options.pause is not None)
     features = {role.removeprefix(FEATURE): values[role] for role in values if role.startswith(FEATURE)}
     persons, endings = values.get("person"), values.get("ended")
     if options.pause is not None:
@@ -224,6 +220,16 @@ def _known(
         Features.of(features, n_sessions) if features else None,
         None if persons is None else person_values(persons, n_sessions),
         None if endings is None else ending_codes(endings, n_sessions),
+    )
+
+
+def several_values(column: str, session: str | int | None, *, by_events: bool) -> InvalidData:
+    """What is said of a column that changes within a session; None: nobody knows the name of the session."""
+    what = "a session of person" if by_events else "session"
+    where = "a session" if session is None else f"{what} {session!r}"
+    return InvalidData(
+        f"column {column!r} must have one value in a session, got several in {where}: give it per session, or leave "
+        f"it out"
     )
 
 

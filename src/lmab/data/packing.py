@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from .._shapes import Array, Integer
 from ..errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 from . import log_files, sealing
 from .columns import FEATURE, Columns, Labels, arm_numbers, by_place
 from .features import Features, person_ids, require_endings
-from .ingest import ReadOptions, known_labels, missing_words, notes_of, ties_words
+from .ingest import ReadOptions, known_labels, missing_words, notes_of, several_values, ties_words
 from .log_files import Paths
 from .packed import CELLS, MANIFEST, Entry, Manifest, Packed, read_manifest, tallied
-from .rows import Change, Rows, of_sessions, read_rows
+from .rows import Change, Rows, Several, of_sessions, read_rows, session_name
 from .sealing import (
     WORK,
     Gatherer,
@@ -85,6 +86,10 @@ class Files:
         """The table of labels that is known, and the least number of arms."""
         return known_labels(self.notes, self.options)
 
+    def session_name(self, state: PackState, place: int | Integer[Array, "two"]) -> str | int | None:
+        """What the log calls a session; None: it cannot be found."""
+        return None if self.notes else session_name(self.files, self.columns, self.options, state.way, place)
+
     @property
     def feature_columns(self) -> list[str]:
         """The names of the features."""
@@ -146,6 +151,10 @@ class InMemory:
 
     def named(self, labels: Labels | None) -> Labels | None:
         return None if self._first is None else self._first.arm_labels
+
+    def session_name(self, state: PackState, place: int | Integer[Array, "two"]) -> str | int | None:
+        """Sessions in memory have one row of features."""
+        return None
 
     @property
     def feature_columns(self) -> list[str]:
@@ -262,14 +271,21 @@ def _packed(source: Source, folder: Path, options: ReadOptions, columns: Columns
         raise InvalidFile(f"{folder}: must be a new folder, or hold a packing that was stopped; it holds other files")
     work = Work(folder)
     with writing(folder):
-        state = _gathered(source, work, work.begin(signature))
+        state = _gathered(source, work, work.begin(signature), options, columns)
         manifest = _sealed(source, work, state, options, columns)
         replace_text(folder / MANIFEST, manifest.to_json())
         work.end()
     return Packed(folder, verify=False)
 
 
-def _gathered(source: Source, work: Work, state: PackState) -> PackState:
+def _mixed(source: Source, state: PackState, several: Several, options: ReadOptions, columns: Columns) -> InvalidData:
+    """What is said of a session whose rows disagree, with its name."""
+    column = columns["person"] if several.feature is None else source.feature_columns[several.feature]
+    name = source.session_name(state, several.place)
+    return several_values(str(column), name, by_events=options.pause is not None)
+
+
+def _gathered(source: Source, work: Work, state: PackState, options: ReadOptions, columns: Columns) -> PackState:
     """All rows in units; where the log is not as was assumed, all over again."""
     while not state.gathered:
         try:
@@ -287,6 +303,8 @@ def _gathered(source: Source, work: Work, state: PackState) -> PackState:
             source.require_again()
             state.way = replace(state.way, **change.changes)
             state = work.restart(state)
+        except Several as several:
+            raise _mixed(source, state, several, options, columns) from None
     if not state.known.arms:
         raise InvalidData("the log must have at least one row, got none")
     return state
@@ -298,10 +316,7 @@ def _tables(source: Source, state: PackState, options: ReadOptions, columns: Col
     arms, n_arms, labels = arm_numbers(seen, labels, least, str(columns["arm"]), untyped=source.untyped)
     arms = by_place(seen, arms) if state.way.small_arms else arms
     labels = source.named(labels)
-    known = None
-    if source.feature_columns:
-        rows = np.zeros(0, np.int32)
-        known = Features.from_rows(source.feature_columns, state.known.features, rows, untyped=source.untyped)
+    known = _features(source, state) if source.feature_columns else None
     if not state.way.listed:
         return Tables(arms, n_arms, None, np.empty(0, np.int64), known), labels
     if options.missing == "zero" and 0.0 not in state.known.values:
@@ -311,12 +326,23 @@ def _tables(source: Source, state: PackState, options: ReadOptions, columns: Col
     return Tables(arms, n_arms, values, places, known), labels
 
 
+def _features(source: Source, state: PackState) -> Features:
+    """The distinct rows of features."""
+    rows = np.zeros(0, np.int32)
+    return Features.from_rows(source.feature_columns, state.known.features, rows, untyped=source.untyped)
+
+
 def _sealed(source: Source, work: Work, state: PackState, options: ReadOptions, columns: Columns) -> Manifest:
     """All units as partitions; where no step is left with some value, all over again without it."""
     while True:
         tables, labels = _tables(source, state, options, columns)
         for number in range(len(state.sealed), len(state.units)):
-            unit = read_unit(work.folder, state, number, options)
+            try:
+                unit = read_unit(work.folder, state, number, options)
+            except Several as several:
+                raise _mixed(source, state, several, options, columns) from None
+            if tables.features is not None and len(state.known.features) > tables.features.n_rows:
+                tables = replace(tables, features=_features(source, state))  # rows of features were put together
             state.sealed.append(seal(work.target, f"{number:05d}", unit, tables, options))
             work.save(state)
             if options.plain:  # nothing can be left out, so no unit is needed twice

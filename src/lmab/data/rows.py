@@ -46,6 +46,15 @@ class Change(LmabError):
         self.changes = changes
 
 
+class Several(LmabError):
+    """The rows of a session disagree in a column that has one value in a session; never seen outside."""
+
+    def __init__(self, feature: int | None, place: int | Integer[Array, "two"] = 0) -> None:
+        super().__init__(f"feature {feature}")
+        self.feature = feature  # Its number among the features; None: the person.
+        self.place = place  # Of the session among those looked at; outside, its row, or two words of a hash.
+
+
 @dataclass(frozen=True)
 class Way:
     """How a log is packed; it begins with the cheapest way, and a log that is not so changes it."""
@@ -121,6 +130,14 @@ class Dictionaries:
                 )
             self.features.append(list(row))
         return place
+
+    def joined(self, first: int, second: int) -> int:
+        """The place of what two rows of features say together: a missing value says nothing."""
+        pairs = list(zip(self.features[first], self.features[second], strict=True))
+        for feature, (one, other) in enumerate(pairs):
+            if None not in (one, other) and one != other:
+                raise Several(feature)
+        return self.feature_place(tuple(other if one is None else one for one, other in pairs))
 
     def _place(self, label: str | int) -> int:
         place = self._places.setdefault(label, len(self.arms))
@@ -233,6 +250,27 @@ def read_rows(
             of_batch = {role: batch.column(name) for role, name in whole.items()}
             rows = _rows(found, start, file, way, known, untyped)
             yield replace(rows, known=_known(of_batch, known) | rows.known)
+
+
+def session_name(
+    files: Sequence[Path], columns: Columns, options: ReadOptions, way: Way, place: int | Integer[Array, "two"]
+) -> str | int | None:
+    """What the log calls a session that has a row of that number, or these two words of a hash."""
+    role = "person" if options.gap is not None else "session"
+    untyped, places = any(log_files.is_text(path) for path in files), log_files.Places()
+    column, row = Column(str(columns[role]), role, places, untyped=untyped), 0
+    for batch in log_files.batches(files, {role: columns[role]}, options.encoding, places):
+        column.add(batch.column(column.name), row)
+        start, row = row, row + batch.num_rows
+        if row == start:
+            continue
+        numbers, texts = column.take()
+        ids = _ids(numbers, texts, way, untyped, 0)
+        here = np.arange(start, row) == place if isinstance(place, int) else (ids == place).all(axis=1)
+        if here.any():
+            found = numbers[int(here.argmax())].item()
+            return found if texts is None else texts[found].as_py()
+    return None
 
 
 def _known(of_batch: dict[str, Any], known: Dictionaries) -> dict[str, Array]:

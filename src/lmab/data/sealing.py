@@ -20,12 +20,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer, Shaped
-from ..errors import InvalidData, InvalidFile, first_line
-from .features import WENT_ON, Features, limit_codes
+from ..errors import InvalidFile, first_line
+from .features import STRANGER, WENT_ON, Features, limit_codes
 from .fingerprint import known_words, word_sums
 from .ingest import ReadOptions, breaks, dropped, step_numbers, unit_of
 from .packed import CODES, LENGTHS, OF_SESSIONS, PROPENSITIES, REWARDS, Entry
-from .rows import MISSING, Dictionaries, Rows, Way, beginnings
+from .rows import MISSING, Dictionaries, Rows, Several, Way, beginnings
 
 WORK = ".packing"
 _STATE = "state.json"
@@ -162,7 +162,10 @@ class Stream:
             self._write(unit, name, "propensities", self._column("propensities", end))
         for column in self._rows[0].known:
             values = np.concatenate([rows.known[column] for rows in self._rows])[:end]
-            self._write(unit, name, column, of_sessions(column, values, starts))
+            try:
+                self._write(unit, name, column, of_sessions(column, values, starts, self.state.known))
+            except Several as several:
+                raise Several(several.feature, self._rows[0].first + int(starts[several.place])) from None
         self.state.units.append(unit)
         self.state.row = self._rows[0].first + end
         tied = np.concatenate(self._tied)
@@ -242,17 +245,42 @@ class SplitGatherer:
         self.work.save(self.state)
 
 
-def of_sessions(column: str, values: Shaped[Array, "n"], starts: Integer[Array, "k1"]) -> Shaped[Array, "k"]:
-    """The value of each session, whose rows must agree; how a session ended stands in its last row."""
+def of_sessions(
+    column: str, values: Shaped[Array, "n"], starts: Integer[Array, "k1"], known: Dictionaries
+) -> Shaped[Array, "k"]:
+    """The value of each session, whose rows must agree; how a session ended stands in its last row.
+
+    Rows where the value is missing say nothing.
+    """
     if column == "endings":
         return values[starts[1:] - 1]
-    first = values[starts[:-1]]
-    if not np.array_equal(np.repeat(first, np.diff(starts)), values):
-        raise InvalidData(
-            f"the {column} of a session must stay the same in all of its rows, got others in some: Sessions.read says "
-            f"in which session"
+    while True:
+        low, high = (one.reduceat(values, starts[:-1]) for one in (np.minimum, np.maximum))
+        differ = np.flatnonzero(low != high)
+        if not len(differ):
+            return low
+        pairs, first, back = np.unique(
+            np.stack([low[differ], high[differ]], axis=1), axis=0, return_index=True, return_inverse=True
         )
-    return first
+        joined = low.copy()
+        found = [
+            _joined(column, one, other, int(differ[at]), known)
+            for (one, other), at in zip(pairs.tolist(), first, strict=True)
+        ]
+        joined[differ] = np.array(found, low.dtype)[back.ravel()]
+        lengths = np.diff(starts)
+        either = (values == np.repeat(low, lengths)) | (values == np.repeat(high, lengths))
+        values = np.where(either, np.repeat(joined, lengths), values)
+
+
+def _joined(column: str, low: int, high: int, session: int, known: Dictionaries) -> int:
+    """What two values say together that rows of a session have."""
+    if column == "persons" and low != STRANGER:
+        raise Several(None, session)
+    try:
+        return high if column == "persons" else known.joined(low, high)
+    except Several as several:
+        raise Several(several.feature, session) from None
 
 
 def bucket(folder: Path, number: int) -> Path:
@@ -356,7 +384,13 @@ def read_unit(folder: Path, state: PackState, number: int, options: ReadOptions)
     lengths = np.diff(np.append(np.flatnonzero(fresh), len(rows)))
     propensities = rows["propensity"][order] if "propensity" in names else None
     starts = np.append(np.flatnonzero(fresh), len(rows))
-    known = {name: of_sessions(name, rows[name][order], starts) for name in names if name in OF_SESSIONS}
+    try:
+        known = {
+            name: of_sessions(name, rows[name][order], starts, state.known) for name in names if name in OF_SESSIONS
+        }
+    except Several as several:
+        row = int(starts[several.place])
+        raise Several(several.feature, np.array([high[row], low[row]])) from None
     return Unit(lengths, rows["arm"][order], rows["reward"][order], propensities, ties, known)
 
 
