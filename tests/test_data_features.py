@@ -242,7 +242,8 @@ def test_columns_of_a_frame_are_those_of_its_sessions():
         end=[None, "left", "left", None, None, "unknown"],
     )  # fmt: skip
     names = {"session": "session", "arm": "arm", "reward": "reward"}
-    found = Sessions.from_frame(frame, **names, features=["country", "age"], person="who", ended="end")
+    with pytest.warns(LmabWarning, match="1 session is taken after one of the same person that begins in a later row"):
+        found = Sessions.from_frame(frame, **names, features=["country", "age"], person="who", ended="end")
     assert found.lengths.tolist() == [1, 3, 2]
     assert found.features["country"].tolist() == [None, "de", "fr"]  # a missing value says nothing
     assert found.features["age"].tolist() == [4.0, 5.0, 3.0]
@@ -347,6 +348,17 @@ def test_sessions_of_a_person_are_in_the_order_of_time():
     with pytest.warns(LmabWarning) as told:
         Sessions.from_frame(late, **names)
     assert any("1 session begins before the person's last one has ended" in str(one.message) for one in told)
+
+
+def test_an_order_of_persons_that_is_not_that_of_the_rows_is_told():
+    """Without times sessions are in the order of their ids, which says nothing where ids are hashes."""
+    frame = rows(who=list("xxyxxx"))  # the sessions 9, 5 and 7
+    names = {"session": "session", "arm": "arm", "reward": "reward", "person": "who"}
+    with pytest.warns(LmabWarning, match="1 session is taken after one of the same person") as told:
+        assert Sessions.from_frame(frame, **names).lengths.tolist() == [1, 3, 2]
+    assert len(told) == 1
+    Sessions.from_frame(frame.assign(session=[1, 1, 5, 7, 7, 7]), **names)  # rows in the order of the ids
+    Sessions.from_frame(frame.assign(who=[None] * 6), **names)  # strangers never come back
 
 
 def test_sessions_that_lose_all_their_steps_take_what_is_known_with_them():

@@ -167,6 +167,8 @@ def parse(
     log = ParsedLog(arms, rewards, offsets, size, propensities, labels, *known)
     if log.persons is not None and found.starts is not None:
         log = _in_time(log, found, options)
+    elif log.persons is not None:
+        _tell_disorder(log.persons, found.first_rows())
     return finished(log, columns, options)
 
 
@@ -250,6 +252,21 @@ def _in_time(log: ParsedLog, found: _Found, options: ReadOptions) -> ParsedLog:
             f"{sessions} before the person's last one has ended: sessions of a person are in the order of their start"
         )
     return log if np.array_equal(order, np.arange(len(order))) else picked(log, order)
+
+
+def _tell_disorder(persons: Shaped[Array, "N"], rows: Integer[Array, "N"]) -> None:
+    """Warn where the order of ids, which is that of the sessions, is not that of the rows for who comes back."""
+    numbers = person_numbers(persons)
+    by_person = np.argsort(numbers, kind="stable")
+    same = numbers[by_person][1:] == numbers[by_person][:-1]
+    count = int((same & (rows[by_person][1:] < rows[by_person][:-1])).sum())
+    if count:
+        sessions = "1 session is" if count == 1 else f"{count:,} sessions are"
+        _tell(
+            f"{sessions} taken after one of the same person that begins in a later row: the sessions of a person are "
+            f"in the order of their ids, because the log has no times; name a column of times as the step, or give "
+            f"sessions numbers that rise with time"
+        )
 
 
 def picked(log: ParsedLog, rows: Integer[Array, "n"]) -> ParsedLog:

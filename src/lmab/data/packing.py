@@ -358,7 +358,7 @@ def _sealed(source: Source, work: Work, state: PackState, options: ReadOptions, 
         state.unused += list(unused)
         state.sealed = []
         work.save(state)
-    _tell(state, options, columns)
+    _tell(source, state, options, columns)
     ends = np.array([pair for one in written for pair in one["ends"]], np.int64).reshape(-1, 2)
     if len(ends):
         require_endings(ends[:, 0], ends[:, 1])
@@ -391,8 +391,15 @@ def _manifest(source: Source, state: PackState, tables: Tables, labels: Labels |
     )
 
 
-def _tell(state: PackState, options: ReadOptions, columns: Columns) -> None:
+def _tell(source: Source, state: PackState, options: ReadOptions, columns: Columns) -> None:
     """What a reader of the log should know about it, once for all partitions."""
+    if state.way.split and not source.by_events and any(one["returns"] for one in state.sealed):
+        warnings.warn(
+            "the packed log has the sessions of a person in no order, because its rows are not sorted by numbers of "
+            "sessions: sort the rows by session before they are packed, with numbers that rise with time",
+            LmabWarning,
+            stacklevel=5,
+        )
     ties = state.ties + sum(one["ties"] for one in state.sealed)
     if ties:
         warnings.warn(ties_words(ties, columns.get("step") or columns.get("time")), LmabWarning, stacklevel=5)

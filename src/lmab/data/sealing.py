@@ -430,10 +430,17 @@ def seal(target: Path, name: str, unit: Unit, tables: Tables, options: ReadOptio
     elif n_missing:
         starts = np.concatenate([[0], np.cumsum(unit.lengths)])
         unit.keep(~dropped(missing, starts, ends_session=unit.propensities is not None))
-    told = {"ties": unit.ties, "missing": n_missing, "left_out": before - len(unit.arms)}
+    told = {"ties": unit.ties, "missing": n_missing, "left_out": before - len(unit.arms), "returns": _returns(unit)}
     if not len(unit.lengths):
         return {"entry": None, **told}
     return _write(target, name, unit, tables) | told
+
+
+def _returns(unit: Unit) -> bool:
+    """Whether somebody has several of the sessions."""
+    persons = unit.known.get("persons", np.zeros(0, np.int64))
+    known = persons[persons != STRANGER]
+    return len(np.unique(known)) < len(known)
 
 
 def _place_of_zero(tables: Tables) -> float | int:

@@ -148,7 +148,8 @@ class Sessions:
             propensity: column of the probability with which the arm was chosen.
             features: columns of what is known before a session: numbers or text, with one value in a session. Numbers
                 that are names, such as those of regions, must be text.
-            person: column of the person; where `step` is a time, the sessions of a person are in its order.
+            person: column of the person; where `step` is a time, the sessions of a person are in its order, else in
+                that of their ids.
             ended: column of how the session ended, in its last row: "left", "went on" or "unknown"; or whether the
                 person left.
             limit: how many steps the log keeps of a session at most: shorter sessions left, of the others nobody knows.
@@ -248,7 +249,8 @@ class Sessions:
             propensity: column of the probability with which the arm was chosen.
             features: columns of what is known before a session: numbers or text, with one value in a session. Numbers
                 that are names, such as those of regions, must be text.
-            person: column of the person; where `step` is a time, the sessions of a person are in its order.
+            person: column of the person; where `step` is a time, the sessions of a person are in its order, else in
+                that of their ids.
             ended: column of how the session ended, in its last row: "left", "went on" or "unknown"; or whether the
                 person left.
             limit: how many steps the log keeps of a session at most: shorter sessions left, of the others nobody knows.
