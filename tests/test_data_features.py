@@ -52,7 +52,9 @@ def test_features_are_a_mapping_of_values_per_session():
         ({"x": [[1], [2], [3], [4]]}, r"features\['x'\] must be one-dimensional"),
         ({"x": pd.to_datetime(["2024-01-01"] * 4)}, r"features\['x'\] must hold numbers or text"),
         ({"x": [10**400, 2, 3, 4]}, r"features\['x'\] must hold numbers below 1e308"),
-        ({}, "features must be a mapping"),
+        ({}, "features must hold at least one column, got none"),
+        (["de", "fr"], r"features must be a mapping such as \{'country': values\}, got a list$"),
+        (pd.DataFrame({"x": [1, 2, 3, 4]}), r"got a DataFrame: give \{'country': frame\['country'\]\}$"),
     ],
 )
 def test_features_that_are_refused(given, message):
@@ -234,6 +236,11 @@ def test_the_fingerprint_sees_what_is_known(full):
     }
     assert len(found) == 7
     assert Fingerprint.of(full) == Fingerprint.of(full[[2, 0, 3, 1]])
+
+
+def test_a_log_without_the_columns_asked_for_has_one_row_for_all():
+    features = log(features=FEATURES).features.only(["city"])
+    assert (len(features), features.n_rows, features.rows.tolist()) == (0, 1, [0] * 4)
 
 
 def test_columns_of_a_frame_are_those_of_its_sessions():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +90,16 @@ def test_numbers_are_cut_where_the_log_had_many():
         (lambda: mixed_prior().weights({"country": 7}), r"features\['country'\] must hold text, got numbers such as 7"),
         (lambda: mixed_prior().weights({"country": ["de"], "age": [1, 2]}), "as many values in every column"),
         (lambda: mixed_prior().after([0.2, 0.3, 0.5]), "posterior must hold 2 probabilities a row"),
+        (lambda: mixed_prior().after([-0.5, 1.5]), r"posterior must hold probabilities, got \[-0.5, 1.5\]"),
+        (lambda: mixed_prior().after([[0.0, 0.0]]), r"posterior must hold probabilities, got \[0.0, 0.0\]"),
+        (lambda: mixed_prior().after(np.eye(2), {"age": [1, 2, 3]}), "a row for each of the 3 sessions, got 2"),
+        (lambda: mixed_prior().weights(pd.DataFrame({"age": [1]})), "features must be a mapping.*got a DataFrame"),
+        (lambda: mixed_prior().weights("age"), "features must be a mapping such as .*, got a str"),
+        (lambda: TypePrior.by_value("c", {}), r"weights must be a mapping such as .*, got \{\}"),
+        (lambda: TypePrior.by_value("c", [0.5, 0.5]), r"weights must be a mapping such as .*, got \[0.5, 0.5\]"),
+        (lambda: TypePrior.by_value("c", {1: [0.5, 0.5]}), "values must be text, got 1"),  # type: ignore[dict-item]
+        (lambda: TypePrior.by_value("c", {"a": [0.5, 0.5], "b": [1.0]}), "as many types for every value"),
+        (lambda: TypePrior.constant([0.5, 0.5], keep="often"), "keep must be a probability or None, got 'often'"),
         (lambda: mixed_prior(keep=1.5), "keep must be a probability or None, got 1.5"),
         (lambda: TypePrior(["a", "b"], [[1.0, 2.0]]), "coefficients must have 3 rows.*got 1"),
         (lambda: TypePrior(["a", "a"], np.zeros((3, 2))), "columns must have different names"),

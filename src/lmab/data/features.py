@@ -46,8 +46,9 @@ class Features(Mapping[str, Array]):
     @classmethod
     def of(cls, given: Mapping[str, Any], n_sessions: int) -> Features:
         """Features from columns with one value per session."""
-        if not isinstance(given, Mapping) or not given:
-            raise InvalidArgument(f"features must be a mapping such as {{'country': values}}, got {given!r}")
+        require_mapping(given)
+        if not given:
+            raise InvalidArgument("features must hold at least one column, got none")
         if isinstance(given, Features):
             columns, table, rows = given.columns, given.table, given.rows
         else:
@@ -66,8 +67,8 @@ class Features(Mapping[str, Array]):
 
     @property
     def n_rows(self) -> int:
-        """The number of distinct rows."""
-        return len(self.table[0])
+        """The number of distinct rows; without columns all are the same."""
+        return len(self.table[0]) if self.table else 1
 
     def __getitem__(self, name: str) -> Shaped[Array, "N"]:
         if name not in self.columns:
@@ -87,7 +88,8 @@ class Features(Mapping[str, Array]):
     def only(self, columns: Sequence[str]) -> Features:
         """Some of the columns."""
         kept = [name for name in self.columns if name in columns]
-        return Features(tuple(kept), tuple(self.table[self.columns.index(name)] for name in kept), self.rows)
+        rows = self.rows if kept else np.zeros_like(self.rows)
+        return Features(tuple(kept), tuple(self.table[self.columns.index(name)] for name in kept), rows)
 
     def __add__(self, other: Features) -> Features:
         """Those of the sessions of both."""
@@ -132,6 +134,16 @@ class Features(Mapping[str, Array]):
         texts = ("\x1f".join(map(repr, row)) for row in zip(*(column.tolist() for column in self.table), strict=True))
         digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
         return np.frombuffer(digests, np.uint64)
+
+
+def require_mapping(features: Any) -> None:
+    """Raise, with the way out where it is a data frame, unless columns are given by name."""
+    if isinstance(features, Mapping):
+        return
+    how = ": give {'country': frame['country']}" if hasattr(features, "columns") else ""
+    raise InvalidArgument(
+        f"features must be a mapping such as {{'country': values}}, got a {type(features).__name__}{how}"
+    )
 
 
 def column_values(name: str, given: Any) -> Shaped[Array, "n"]:

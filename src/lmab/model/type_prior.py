@@ -17,7 +17,7 @@ import numpy as np
 from .. import files
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_distribution
-from ..data.features import Features, column_values
+from ..data.features import Features, column_values, require_mapping
 from ..errors import InvalidArgument, InvalidFile
 
 ASSUMED_KEEP = 0.9  # where no log told how often people keep their type: of all single guesses this one costs least
@@ -192,7 +192,7 @@ class TypePrior:
             raise InvalidArgument(
                 f"coefficients must have {n_rows} rows, one for everybody and those of the columns, got {len(found)}"
             )
-        if keep is not None and not 0 <= keep <= 1:
+        if keep is not None and not (isinstance(keep, int | float | np.number) and 0 <= keep <= 1):
             raise InvalidArgument(f"keep must be a probability or None, got {keep!r}")
         names = [term.name for term in terms]
         if len(set(names)) != len(names):
@@ -210,8 +210,17 @@ class TypePrior:
             >>> prior.weights({"device": "phone"})
             array([[0.9, 0.1]])
         """
-        rows = np.array([check_distribution(f"weights of {value!r}", check_array("weights", row, ndim=1))
-                         for value, row in weights.items()])  # fmt: skip
+        if not isinstance(weights, Mapping) or not weights:
+            raise InvalidArgument(f"weights must be a mapping such as {{'de': [0.8, 0.2]}}, got {weights!r}")
+        wrong = [name for name in (column, *weights) if not isinstance(name, str)]
+        if wrong:
+            raise InvalidArgument(f"the column and its values must be text, got {wrong[0]!r}")
+        found = [check_distribution(f"weights of {value!r}", check_array("weights", row, ndim=1))
+                 for value, row in weights.items()]  # fmt: skip
+        sizes = {value: len(row) for value, row in zip(weights, found, strict=True)}
+        if len(set(sizes.values())) > 1:
+            raise InvalidArgument(f"weights must have as many types for every value, got {sizes}")
+        rows = np.array(found)
         logs = np.log(np.maximum(rows, _TINY))
         term = Category(column, tuple(weights), (1 / len(rows),) * len(rows))
         return cls((term,), np.concatenate([logs.mean(axis=0, keepdims=True), logs]), keep)
@@ -247,7 +256,7 @@ class TypePrior:
                 design = self._design(some, min(_CHUNK, len(found) - start))
                 found[start : start + _CHUNK] = softmax(design @ self.coefficients)
             return found[features.rows]
-        columns = self._columns(features or {})
+        columns = self._columns({} if features is None else features)
         return softmax(self._design(columns, _length(columns)) @ self.coefficients)
 
     def after(self, posterior: Any, features: Mapping[str, Any] | None = None) -> Float[Array, "n M"]:
@@ -256,10 +265,16 @@ class TypePrior:
         `posterior` (M,) or (n, M) is what the person's last session told.
         """
         known = np.atleast_2d(np.asarray(posterior, np.float64))
-        if known.shape[1] != self.n_types or not np.isfinite(known).all() or (known.sum(axis=1) <= 0).any():
+        if known.ndim != 2 or known.shape[1] != self.n_types:
             raise InvalidArgument(f"posterior must hold {self.n_types} probabilities a row, got {known.shape}")
+        bad = ~(np.isfinite(known) & (known >= 0)).all(axis=1) | (known.sum(axis=1) <= 0)
+        if bad.any():
+            raise InvalidArgument(f"posterior must hold probabilities, got {known[bad][0].tolist()}")
+        own = self.weights(features)
+        if len(known) != len(own) and 1 not in (len(known), len(own)):
+            raise InvalidArgument(f"posterior must have a row for each of the {len(own)} sessions, got {len(known)}")
         keep = ASSUMED_KEEP if self.keep is None else self.keep
-        return keep * known / known.sum(axis=1, keepdims=True) + (1 - keep) * self.weights(features)
+        return keep * known / known.sum(axis=1, keepdims=True) + (1 - keep) * own
 
     def by_values(self) -> dict[str, dict[Any, Float[Array, "M"]]]:
         """The weights for some values of each column, the other columns being those of the average person."""
@@ -293,7 +308,7 @@ class TypePrior:
             return self.people
         found = self.draw(MOST_PEOPLE, np.random.default_rng(0)) if features is None else features
         if not isinstance(found, Features):
-            columns = self._columns(found or {})
+            columns = self._columns({} if found is None else found)
             found = Features.of(columns, _length(columns))
         self._require_known(found)
         return People.of(found)
@@ -315,6 +330,7 @@ class TypePrior:
         return found
 
     def _require_known(self, features: Mapping[str, Any]) -> None:
+        require_mapping(features)
         unknown = [name for name in features if name not in self.columns]
         if unknown:
             raise InvalidArgument(f"features must be among {list(self.columns)}, got {unknown[0]!r}")
