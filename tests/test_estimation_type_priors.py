@@ -238,6 +238,54 @@ def test_a_column_made_of_rewards_is_suspected():
         fit(with_features(log, {"total": sums}), n_types=2, method=EM(restarts=2, threads=1), rng=1, check=False)
 
 
+@pytest.mark.parametrize("made", [np.add, np.maximum, "mean", "last"])
+def test_columns_made_of_rewards_of_unequal_sessions_are_suspected(made, rng):
+    """They are, even where the arms were chosen so evenly that such a column tells nothing of the type."""
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.8, 0.1, 0.2], [0.1, 0.8, 0.2]])
+    arms, rewards = simulate(bandit, Uniform(3), n_sessions=600, horizon=6, rng=generator(4)).to_arrays()
+    arms[np.arange(6) >= rng.integers(1, 7, 600)[:, None]] = -1
+    log = Sessions.from_arrays(arms, rewards)
+    if made == "last":
+        column = log.rewards[log.offsets[1:] - 1]
+    elif made == "mean":
+        column = np.add.reduceat(log.rewards, log.offsets[:-1]) / log.lengths
+    else:
+        column = made.reduceat(log.rewards, log.offsets[:-1])
+    with pytest.warns(LmabWarning, match="column 'leak' explains (9[5-9]|100)% of the rewards.*leave it out"):
+        fit(with_features(log, {"leak": column}), n_types=2, method=EM(restarts=2, threads=1), rng=1)
+
+
+@pytest.mark.parametrize("prior", ["learned", 0.0])
+def test_a_log_of_one_person_is_fitted(prior):
+    """Nobody can be held out, so that neither features nor returns can be tested."""
+    _, log = two_types(60, persons=np.zeros(60, int))
+    found = fit(log, n_types=2, method=EM(restarts=2, threads=1, prior=prior), rng=1)
+    assert np.isfinite(found.log_likelihood)
+    if prior == "learned":
+        assert "who comes back: left out, since a single person cannot be held out" in found.message
+
+
+@pytest.mark.parametrize("n", [2, 6, 8, 12])
+def test_a_gain_that_is_rounding_keeps_nothing(n):
+    """Where types are not told apart, all candidates predict alike."""
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.8, 0.2, 0.1, 0.5], [0.1, 0.2, 0.8, 0.9, 0.5]])
+    log = simulate(bandit, Uniform(5), n_sessions=1000, horizon=4, rng=3, persons=np.repeat(np.arange(250), 4),
+                   type_prior=TypePrior.by_value("seg", {"a": [0.9, 0.1], "b": [0.1, 0.9]}, keep=0.6))[:n]  # fmt: skip
+    assert fit(log, n_types=2, rng=0).type_prior is None
+
+
+def test_the_posterior_of_a_log_with_other_columns_is_that_of_the_average_person():
+    _, log = two_types(600)
+    found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1)
+    few = log[:5]
+    others = [
+        found.posterior(with_features(few, given)) for given in ({"city": list("abcde")}, {"country": [None] * 5})
+    ]
+    np.testing.assert_array_equal(*others)
+    both = {"city": list("abcde"), "country": few.features["country"]}
+    np.testing.assert_array_equal(found.posterior(with_features(few, both)), found.posterior(few))
+
+
 def test_types_of_other_methods_stay_and_get_a_prior():
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.5)
     prior = TypePrior.by_value("country", COUNTRY)

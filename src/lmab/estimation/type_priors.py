@@ -47,6 +47,7 @@ _DESCRIBED = 200_000  # Sessions of a larger log from which levels, means and qu
 _SAMPLED = 1e-6  # Log-likelihood per session that may remain to be gained where the fit is to a sample of the log.
 _ROUGH = 1e-5  # Log-likelihood per session that may remain to be gained where fits are only compared.
 _CLEAR = 1.0  # Standard errors by which held-out sessions must be predicted better.
+_ROUNDING = 1e-6  # A gain per held-out session that rounding may make, or that nobody misses.
 _UNSEEN = 1e-4  # The probability that a held-out reward is of any kind.
 _SUSPECT = 0.95  # A column that explains more of the rewards is suspected to be made of them.
 _LOOKED_AT = 20_000  # Sessions of a larger log that are compared with the columns, about.
@@ -604,7 +605,7 @@ class Gain:
 
     @property
     def clear(self) -> bool:
-        return self.mean > _CLEAR * self.stderr
+        return self.mean > max(_CLEAR * self.stderr, _ROUNDING)
 
     def __str__(self) -> str:
         return f"{self.mean:+.4f} ({self.stderr:.4f}) per held-out session"
@@ -707,8 +708,9 @@ def learn(
         fitted, done = found, way or done
         kept = "" if way is None else f" (the type is kept with probability {fitted.keep:.2f})"
         sentences.append(f"who comes back{kept}: {said}")
+    words, doubts = tuple(sentences), _suspects(log, terms)
     if done is None:
-        return Learned(bandit, None, np.nan, 0, (), True, tuple(sentences), ())
+        return Learned(bandit, None, np.nan, 0, (), True, words, doubts)
     result = _learned(task, encoded, bandit, fitted, done)
     prior = result.type_prior
     assert prior is not None
@@ -716,7 +718,6 @@ def learn(
     if prior.columns and log.features is not None:
         prior = prior.among(People.of(log.features.only(prior.columns)))
     total = _log_likelihood(types, prior, sessions.load())
-    words, doubts = tuple(sentences), _suspects(log, terms)
     return replace(result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known)
 
 
@@ -797,6 +798,8 @@ def _tried(
 
     everybody = np.arange(len(task))
     if settings.ridge:
+        if len(task.edges) < 3:
+            return base, None, "left out, since a single person cannot be held out", None
         gain = gain_of(task, design, lambda *given: refit(*given)[0], base, rng)
         if not gain.clear:
             return base, None, f"left out, since held-out sessions are not predicted better ({gain})", gain
@@ -913,7 +916,9 @@ def _suspects(log: Sessions, terms: Sequence[Term]) -> tuple[str, ...]:
         return ()
     some = slice(None, None, max(len(log) // _LOOKED_AT, 1))
     n_steps = min(_FIRST_STEPS, int(log.lengths.min()))
-    targets = [np.add.reduceat(log.rewards, log.offsets[:-1])[some]]
+    totals = np.add.reduceat(log.rewards, log.offsets[:-1])
+    largest = np.maximum.reduceat(log.rewards, log.offsets[:-1])
+    targets = [one[some] for one in (totals, totals / log.lengths, largest, log.rewards[log.offsets[1:] - 1])]
     targets += [log.rewards[log.offsets[:-1] + step][some] for step in range(n_steps)]
     known, found = log.features.take(some), []
     for term in terms:
