@@ -655,6 +655,17 @@ def test_texts_are_the_same_numbers_as_in_memory(tmp_path, cells):
     assert packed.features == lmab.Sessions.read(path, features=["x"]).features
 
 
+def test_names_and_their_hashes_give_persons_the_same_numbers(tmp_path, rng):
+    """So that a packed log, which keeps a hash of names, is fitted to the same bits as the log in memory."""
+    names = [None if one == 3 else f"p{one}" for one in rng.integers(0, 20, 60)]
+    log = lmab.Sessions.from_arrays(rng.integers(0, 3, (60, 4)), rng.integers(0, 2, (60, 4)) * 1.0, persons=names)
+    packed = lmab.pack(log, tmp_path / "packed")
+    np.testing.assert_array_equal(person_numbers(packed.persons), person_numbers(log.persons))
+    found = [lmab.fit(one, n_types=2, rng=0, check=False) for one in (log, packed)]
+    assert found[0].message == found[1].message
+    assert found[0].log_likelihood == found[1].log_likelihood
+
+
 def test_an_infinite_feature_is_not_packed(tmp_path):
     (tmp_path / "log.csv").write_text("session,arm,reward,x\n1,0,1,3\n2,1,0,inf\n")
     with pytest.raises(InvalidData, match=r"features\['x'\] must hold finite numbers, got inf"):

@@ -388,12 +388,16 @@ def _person(one: Any) -> Any:
 
 
 def person_numbers(persons: Shaped[Array, "N"]) -> Integer[Array, "N"]:
-    """A number from 0 for each person; every stranger has one of his own."""
+    """A number from 0 for each person, in the order of the log, so that a hash of names gives the same numbers.
+
+    Every stranger has one of his own.
+    """
     if persons.dtype != object:
-        found = np.unique(persons, return_inverse=True)[1]
-        strangers = persons == STRANGER
-        found[strangers] = found.max() + 1 + np.arange(strangers.sum())
-        return found
+        _, first, found = np.unique(persons, return_index=True, return_inverse=True)
+        came = first[found]  # The session in which each one came first.
+        strangers = np.flatnonzero(persons == STRANGER)
+        came[strangers] = strangers
+        return np.unique(came, return_inverse=True)[1]
     numbers: dict[Any, int] = {}
     keys = ((one, 0) if one is not None else (None, place) for place, one in enumerate(persons.tolist()))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
