@@ -53,6 +53,7 @@ def test_features_are_a_mapping_of_values_per_session():
         ({"x": pd.to_datetime(["2024-01-01"] * 4)}, r"features\['x'\] must hold numbers or text"),
         ({"x": [10**400, 2, 3, 4]}, r"features\['x'\] must hold numbers below 1e308"),
         ({}, "features must hold at least one column, got none"),
+        ({3: [1, 2, 3, 4]}, "features must be named by text, got 3"),
         (["de", "fr"], r"features must be a mapping such as \{'country': values\}, got a list$"),
         (pd.DataFrame({"x": [1, 2, 3, 4]}), r"got a DataFrame: give \{'country': frame\['country'\]\}$"),
     ],

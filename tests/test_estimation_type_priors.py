@@ -286,6 +286,15 @@ def test_the_posterior_of_a_log_with_other_columns_is_that_of_the_average_person
     np.testing.assert_array_equal(found.posterior(with_features(few, both)), found.posterior(few))
 
 
+def test_a_log_whose_columns_have_other_names_is_not_that_of_the_fit(tmp_path):
+    _, log = two_types(300)
+    fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1).save(tmp_path / "estimate.lmab")
+    loaded = lmab.load(tmp_path / "estimate.lmab")
+    assert loaded.with_log(log).sessions == log
+    with pytest.raises(lmab.errors.InvalidArgument, match=r"the feature 'country' of the fit, got \['land'\]"):
+        loaded.with_log(with_features(log, {"land": log.features["country"]}))
+
+
 def test_types_of_other_methods_stay_and_get_a_prior():
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.5)
     prior = TypePrior.by_value("country", COUNTRY)

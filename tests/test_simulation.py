@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from seeds import generator
 
@@ -147,6 +148,10 @@ def test_what_a_type_prior_needs():
         simulate(bandit, [[0]], persons=[1], rng=0)
     with pytest.raises(InvalidArgument, match="type_prior must have the bandit's 2 types, got 3"):
         simulate(bandit, [[0]], type_prior=lmab.TypePrior.constant([0.2, 0.3, 0.5]), rng=0)
+    with pytest.raises(InvalidArgument, match=r"features must be a mapping.*got a DataFrame"):
+        simulate(
+            bandit, [[0]], type_prior=lmab.TypePrior.constant([0.5, 0.5]), features=pd.DataFrame({"a": [1]}), rng=0
+        )
 
 
 @pytest.mark.parametrize(("given", "kind"), [("uniform", "str"), (3, "int"), ([[0.5]], "list"), ({}, "dict")])

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._shapes import Array, Bool, Float, Integer, Shaped
 from .checks import Rng, check_count, check_rng
-from .data.features import LEFT, UNKNOWN, Features, person_numbers, person_values
+from .data.features import LEFT, UNKNOWN, Features, person_numbers, person_values, require_mapping
 from .data.sessions import Sessions
 from .errors import InvalidArgument
 from .model.bandit import LatentBandit
@@ -99,6 +99,8 @@ def _before(
         raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {prior.n_types}")
     if features is None:
         features = prior.draw(n, rng)
+    else:
+        require_mapping(features)
     known = None if not features else Features.of(features, n)
     weights = prior.weights(known) if known is not None else np.tile(prior.weights(), (n, 1))
     types = draw_each(weights, rng)

@@ -49,6 +49,9 @@ class Features(Mapping[str, Array]):
         require_mapping(given)
         if not given:
             raise InvalidArgument("features must hold at least one column, got none")
+        unnamed = [name for name in given if not isinstance(name, str)]
+        if unnamed:
+            raise InvalidArgument(f"features must be named by text, got {unnamed[0]!r}")
         if isinstance(given, Features):
             columns, table, rows = given.columns, given.table, given.rows
         else:

@@ -388,11 +388,19 @@ class Estimate:
         if found == self.log and self.encoded is not None:
             return self
         if found == self.log:
+            self._require_columns(log)
             return replace(self, encoded=_observe(self.bandit, log, self.known_scale), fingerprint=None)
         raise InvalidArgument(
             f"sessions must be the log that the estimate was fitted to ({self.log}), got another ({found})"
             + (_READ_ALIKE if found.sizes == self.log.sizes else "")
         )
+
+    def _require_columns(self, log: Sessions | Packed) -> None:
+        """Raise where the features of the fit have other names in the log, which its checksum does not hold."""
+        known = list(log.features or ())
+        unknown = [] if self.type_prior is None else [name for name in self.type_prior.columns if name not in known]
+        if unknown:
+            raise InvalidArgument(f"sessions must have the feature {unknown[0]!r} of the fit, got {known}")
 
     def without_rare(self, sessions: Sessions | Packed) -> Sessions | Packed:
         """The log without the steps of the arms that were left out of the fit, where it has any."""
