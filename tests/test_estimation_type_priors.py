@@ -198,6 +198,7 @@ def test_useless_columns_are_left_out():
     [
         (np.full(300, 7.0), "'x' is the same in all sessions"),
         (["one"] * 300, "'x' is the same in all sessions"),
+        (["one", None, None] * 100, "'x' has one value only, and where it is missing stands the average person"),
         ([f"level {i}" for i in range(300)], "'x' has no two values with at least 5 sessions each"),
         (np.full(300, np.nan), "'x' is missing in all sessions"),
         ([None] * 300, "'x' is missing in all sessions"),

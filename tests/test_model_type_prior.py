@@ -127,6 +127,21 @@ def test_types_are_renamed():
     np.testing.assert_array_equal(prior.weights({"age": 60})[:, ::-1], mixed_prior().weights({"age": 60}))
 
 
+@pytest.mark.parametrize("share", [0.94, 0.97, 0.99])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_numbers_of_which_nearly_all_are_the_same_are_cut_too(share, mirrored):
+    """As orders of earlier sessions are, which most people have none of: all quantiles may be 0."""
+    most = round(2000 * share)
+    numbers = np.append(np.zeros(most), 1 + np.arange(2000 - most) % 40) * (-1 if mirrored else 1)
+    (term,), remarks = type_prior.terms_of(Features.of({"orders": numbers}, 2000))
+    assert remarks == ()
+    assert len(term.values) == len(term.edges) + 1 > 1
+    bins = np.searchsorted(term.edges, numbers, side="right")
+    assert len(np.unique(bins[:most])) == 1
+    assert (bins[:most][0] != bins[most:]).mean() > 0.9
+    np.testing.assert_allclose(term.values, [numbers[bins == b].mean() for b in range(len(term.values))])
+
+
 def test_numbers_lie_between_the_same_edges_as_a_search_finds(rng):
     edges = (-1.0, 0.0, 0.5, 2.0)
     numbers = np.append(rng.normal(0, 2, 500), [*edges, -np.inf, np.inf])

@@ -415,6 +415,8 @@ def _category(name: str, values: Shaped[Array, "R"], counts: Float[Array, "R"]) 
     levels = [level for level in frequent if sizes[level] >= _LEAST]
     if not sizes:
         return f"{name!r} is missing in all sessions"
+    if len(sizes) < 2 and any(value is None for value in values.tolist()):
+        return f"{name!r} has one value only, and where it is missing stands the average person"
     if len(sizes) < 2:
         return f"{name!r} is the same in all sessions"
     if len(levels) < 2:
@@ -449,10 +451,15 @@ def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) ->
 
 
 def _edges(numbers: Float[Array, "n"], sizes: Float[Array, "n"]) -> tuple[float, ...]:
-    """Edges at quantiles of the sessions; the numbers rise."""
+    """Edges at quantiles of the sessions; the numbers rise. Where nearly all have the least number: of the others."""
     places = np.searchsorted(np.cumsum(sizes), np.arange(1, _CUTS) / _CUTS * sizes.sum())
     edges = np.unique(numbers[places])
-    return tuple(edges[edges > numbers[0]].tolist())
+    if edges[-1] > numbers[0]:
+        return tuple(edges[edges > numbers[0]].tolist())
+    above = numbers > numbers[0]
+    if not above.any():
+        return ()
+    return tuple(sorted({float(numbers[above][0]), *_edges(numbers[above], sizes[above])}))
 
 
 def _between(edges: tuple[float, ...], numbers: Float[Array, "n"]) -> Integer[Array, "n"]:
