@@ -666,6 +666,19 @@ def test_names_and_their_hashes_give_persons_the_same_numbers(tmp_path, rng):
     assert found[0].log_likelihood == found[1].log_likelihood
 
 
+@pytest.mark.parametrize("batch", [2, 1000])
+def test_persons_whose_numbers_do_not_rise_with_time_are_told(tmp_path, monkeypatch, batch):
+    monkeypatch.setattr("lmab.data.log_files.BATCH", batch)
+    columns = {"session": np.repeat([1, 2, 3], 2), "arm": [0, 1] * 3, "reward": [1.0, 0.0] * 3}
+    columns |= {"who": ["a", "a", None, None, "a", "a"], "at": pd.to_datetime([3, 4, 5, 6, 1, 2], unit="h")}
+    names = {"person": "who", "step": "at"}
+    with pytest.warns(LmabWarning, match="which is not that of their steps: give sessions numbers that rise"):
+        lmab.pack(written(tmp_path / "log.parquet", columns), tmp_path / "packed", **names)
+    for name, other in {"late": [3, 4, 1, 2, 5, 6], "positions": [0, 1] * 3}.items():
+        path = written(tmp_path / f"{name}.parquet", columns | {"at": other})
+        assert len(lmab.pack(path, tmp_path / name, **names)) == 3
+
+
 def test_an_infinite_feature_is_not_packed(tmp_path):
     (tmp_path / "log.csv").write_text("session,arm,reward,x\n1,0,1,3\n2,1,0,inf\n")
     with pytest.raises(InvalidData, match=r"features\['x'\] must hold finite numbers, got inf"):

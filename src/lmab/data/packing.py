@@ -400,6 +400,13 @@ def _tell(source: Source, state: PackState, options: ReadOptions, columns: Colum
             LmabWarning,
             stacklevel=5,
         )
+    if state.disorder:
+        warnings.warn(
+            "the packed log has the sessions of a person in the order of their numbers, which is not that of their "
+            "steps: give sessions numbers that rise with time before they are packed",
+            LmabWarning,
+            stacklevel=5,
+        )
     ties = state.ties + sum(one["ties"] for one in state.sealed)
     if ties:
         warnings.warn(ties_words(ties, columns.get("step") or columns.get("time")), LmabWarning, stacklevel=5)

@@ -44,6 +44,7 @@ class PackState:
     unused: list[float] = field(default_factory=list)  # values that no step is left with
     last: list[Any] = field(default_factory=list)  # id, step and file of the last row
     ties: int = 0  # rows with the same step as the row before
+    disorder: bool = False  # whether somebody's next session begins at an earlier step, which is a time then
     known: Dictionaries = field(default_factory=Dictionaries)
 
 
@@ -129,10 +130,13 @@ class Stream:
     _rows: list[Rows] = field(default_factory=list)
     _fresh: list[Bool[Array, "n"]] = field(default_factory=list)
     _tied: list[Bool[Array, "n"]] = field(default_factory=list)
+    _starts: list[Shaped[Array, "k"]] = field(default_factory=list)  # Steps that sessions of known persons begin with.
     _size: int = 0
 
     def add(self, rows: Rows) -> None:
         fresh, tied, row = beginnings(rows, tuple(self.state.last) or None)
+        if rows.steps is not None and "persons" in rows.known:
+            self._starts.append(rows.steps[fresh])
         self.state.last = list(row)
         self._fresh.append(fresh)
         self._tied.append(tied)
@@ -163,9 +167,14 @@ class Stream:
         for column in self._rows[0].known:
             values = np.concatenate([rows.known[column] for rows in self._rows])[:end]
             try:
-                self._write(unit, name, column, of_sessions(column, values, starts, self.state.known))
+                values = of_sessions(column, values, starts, self.state.known)
             except Several as several:
                 raise Several(several.feature, self._rows[0].first + int(starts[several.place])) from None
+            self._write(unit, name, column, values)
+            if column == "persons" and self._starts:
+                began = np.concatenate(self._starts)
+                self.state.disorder |= _disordered(values, began[: len(values)])
+                self._starts = [began[len(values) :]]
         self.state.units.append(unit)
         self.state.row = self._rows[0].first + end
         tied = np.concatenate(self._tied)
@@ -281,6 +290,14 @@ def _joined(column: str, low: int, high: int, session: int, known: Dictionaries)
         return high if column == "persons" else known.joined(low, high)
     except Several as several:
         raise Several(several.feature, session) from None
+
+
+def _disordered(persons: Integer[Array, "k"], began: Shaped[Array, "k"]) -> bool:
+    """Whether somebody's next session begins earlier."""
+    known = persons != STRANGER
+    order = np.argsort(persons[known], kind="stable")
+    own, at = persons[known][order], began[known][order]
+    return bool(((own[1:] == own[:-1]) & (at[1:] < at[:-1])).any())
 
 
 def bucket(folder: Path, number: int) -> Path:
