@@ -211,31 +211,43 @@ def _visit(arms, price, charges, lower, proof, steps, close):
         entropy += x[m] * informed
         proof.weights[steps, m] = price.planes[before, m] + rate * informed
     entropy -= mass * np.log(max(mass, TINY))
-    for arm in range(len(values)):
-        values[arm] = rate * entropy
-    for m in range(n_types):
-        planes, here = charges.planes[steps, m], x[m]
-        for arm in range(len(values)):
-            values[arm] += here * planes[arm]
+    _charge_arms(charges.planes, steps, proof.beliefs, rate * entropy, values)
     found, count, n_values = LOW, 0, proof.uppers.shape[1]
+    for arm in range(len(values)):  # a loop of its own: it vectorises
+        found = max(found, values[arm] if values[arm] <= target else LOW)
     for arm in range(len(values)):
-        value = values[arm]
-        if value > target:
+        if values[arm] > target:
             exact = _dot(arms.means, arm, proof.beliefs, steps)
             for code in range(arm * n_values, (arm + 1) * n_values):
                 exact += _priced_child(arms, charges, proof, steps, code, rate)
-            value = min(value, exact)
-        if value > target:
-            proof.candidates[steps, count] = arm
-            values[count] = value
-            count += 1
-        else:
-            found = max(found, value)
+            value = min(values[arm], exact)
+            if value > target:
+                proof.candidates[steps, count] = arm
+                values[count] = value
+                count += 1
+            else:
+                found = max(found, value)
     proof.spent[0] += n_types * len(values)
     proof.bounds[steps, 1], proof.bounds[steps, 3] = found, close * mass
     proof.places[steps, 0], proof.places[steps, 3] = -1, count
     if steps == 2:
         _solve(arms, charges, lower, proof)
+
+
+@fast
+def _charge_arms(planes, steps, beliefs, entropy, values):
+    """values = the planes of the arms at the node's belief, and the price of what that belief tells."""
+    stage, first = np.uint64(steps), beliefs.shape[1] % 2
+    for arm in range(len(values)):
+        values[arm] = entropy
+    if first:
+        here = beliefs[steps, 0]
+        for arm in range(len(values)):
+            values[arm] += here * planes[stage, np.uint64(0), np.uint64(arm)]
+    for m in range(first, beliefs.shape[1], 2):
+        left, right, one, two = np.uint64(m), np.uint64(m + 1), beliefs[steps, m], beliefs[steps, m + 1]
+        for arm in range(len(values)):
+            values[arm] += one * planes[stage, left, np.uint64(arm)] + two * planes[stage, right, np.uint64(arm)]
 
 
 @fast
