@@ -420,20 +420,20 @@ def brute_force(policy, belief, left, depth, tried=4):
     return found
 
 
-def test_the_first_steps_look_two_rewards_ahead():
+def test_the_first_steps_look_one_or_two_rewards_ahead():
     plan, others = looking()
     policy = plan.policy
-    assert policy.looks == 2
-    for step, left in ((0, 5), (1, 4)):
+    assert policy.looks == 3
+    for step, left, rewards in ((0, 5, 2), (1, 4, 2), (2, 3, 1)):
         chosen = policy.act(State(step, others, single=False))
         for belief, arm in zip(others, chosen.tolist(), strict=True):
-            worth = brute_force(policy, belief, left, 2)
+            worth = brute_force(policy, belief, left, rewards)
             assert worth[arm] == pytest.approx(max(worth.values()))
     plain = lmab.planning.policies.VectorPolicy(policy.bandit, policy.vectors, policy.arms, policy.starts, horizon=5)
     assert plain.looks == 0
     same, ahead = (each.act(State(0, others, single=False)) for each in (plain, policy))
     assert (same != ahead).any()
-    later = State(2, others, single=False)
+    later = State(3, others, single=False)
     np.testing.assert_array_equal(plain.act(later), policy.act(later))
 
 
@@ -441,18 +441,42 @@ def test_looking_ahead_earns_at_least_what_the_plans_are_worth_and_more_at_new_p
     plan, others = looking()
     policy, parts = plan.policy, (plan.policy.vectors, plan.policy.arms, plan.policy.starts)
     earned = {}
-    for looks in (0, 2):
+    for looks in (0, 3):
         each = []
         for prior in others:
             person = replace(policy.bandit, weights=prior)
             there = lmab.planning.policies.VectorPolicy(person, *parts, horizon=5, looks=looks)
             each.append(lmab.evaluate(there, person, horizon=5, rng=0).mean)
         earned[looks] = np.array(each)
-    assert (earned[2] >= plan.by_prior.at(others)[0] - 1e-9).all()
+    assert (earned[3] >= plan.by_prior.at(others)[0] - 1e-9).all()
     best = [lmab.plan(replace(policy.bandit, weights=p), horizon=5, method=lmab.Exact()).lower for p in others]
     lost = {looks: 1 - each.sum() / np.sum(best) for looks, each in earned.items()}
     assert lost[0] > 0.03  # six groups are few, and the plans for them do badly at other priors
-    assert -1e-9 <= lost[2] < 0.1 * lost[0]
+    assert -1e-9 <= lost[3] < 0.1 * lost[0]
+
+
+def plans_of_one_arm():
+    """A bandit whose people leave; plans of one arm always, and for four steps also two that change the arm."""
+    leaving = [[[0.37, 0.04], [0.17, 0.18], [0.35, 0.36]], [[0.01, 0.28], [0.21, 0.02], [0.24, 0.26]]]
+    bandit = lmab.LatentBandit.bernoulli([0.1, 0.9], [[0.59, 0.8, 0.52], [0.33, 0.31, 0.55]], leaving=np.array(leaving))
+    means, table = bandit.means.T, bandit.outcomes(2).table
+    arms, stages = [np.arange(3)], [means]
+    follow = np.array([[0, 0], [1, 1], [2, 2], [2, 2], [2, 1]])  # the plans after each reward
+    for first in ([0, 1, 2], [0, 1, 2], [0, 1, 2, 0, 1]):
+        after = [table[2 * np.array(first) + z] * stages[-1][follow[: len(first), z]] for z in (0, 1)]
+        arms.append(np.array(first))
+        stages.append(means[first] + sum(after))
+    return bandit, np.concatenate(stages), np.concatenate(arms), np.cumsum([0, *map(len, stages)])
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2, 3, 4])
+def test_looking_ahead_counts_on_nothing_that_the_policy_does_not_do_afterwards(looks):
+    bandit, *parts = plans_of_one_arm()
+    for share in np.linspace(0.02, 0.98, 49):
+        person = replace(bandit, weights=np.array([share, 1 - share]))
+        policy = lmab.planning.policies.VectorPolicy(person, *parts, horizon=4, looks=looks)
+        worth = (policy._stage(4) @ person.weights).max()
+        assert lmab.evaluate(policy, person, horizon=4).mean >= worth - 1e-9
 
 
 def test_a_plan_for_one_prior_does_not_look_ahead():
@@ -467,7 +491,7 @@ def test_all_ways_to_decide_agree_where_the_policy_looks_ahead(tmp_path):
     plan, others = looking()
     plan.policy.save(tmp_path / "policy.lmab")
     policy, again = plan.policy, lmab.load(tmp_path / "policy.lmab")
-    assert again.looks == 2
+    assert again.looks == 3
     new = State(0, others, single=False)  # here the plans alone would decide otherwise
     assert policy.act(new).tolist() == [policy.compact().act(CompactState(0, prior)) for prior in others]
     np.testing.assert_array_equal(policy.act(new), again.act(new))
@@ -503,9 +527,9 @@ def test_a_forbidden_arm_is_not_played_where_the_policy_looks_ahead():
 def test_how_far_a_policy_looks_depends_on_the_work_alone(monkeypatch):
     plan, others = looking()
     policy = plan.policy
-    assert [policy._depth(left) for left in (5, 4, 3, 2, 1)] == [2, 2, 2, 1, 0]
+    assert [policy._depth(step) for step in range(5)] == [2, 2, 1, 0, 0]
     monkeypatch.setattr(lmab.planning.policies, "_LOOKED", 8 * 5 * len(policy._stage(4)))
-    assert policy._depth(5) == 1
+    assert policy._depth(0) == 1
     chosen = policy.act(State(0, others, single=False))
     for belief, arm in zip(others, chosen.tolist(), strict=True):
         worth = brute_force(policy, belief, 5, 1)

@@ -27,7 +27,8 @@ from .problem import BINS, Problem
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
 _CHUNK = 1 << 22  # scores computed at once
 _WALKED = 20_000  # histories of one step that are walked to bound a policy from below
-LOOKS = 2  # first steps at which the policy of a plan for many priors looks ahead
+LOOKS = 3  # first steps at which the policy of a plan for many priors looks ahead
+_AHEAD = 2  # rewards that it looks ahead there, at most
 _TRIED = 4  # arms that it tries there: those with which the plans that are worth most begin
 _LOOKED = 1 << 21  # multiplications that looking ahead may take at a belief
 OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
@@ -238,9 +239,9 @@ class VectorPolicy(PlannedPolicy):
     `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go and `arms` their first arms. Where that
     arm is not allowed, the allowed arm with the highest mean plus value of the plans afterwards.
 
-    At the first `looks` steps the policy looks two rewards ahead (one, where that would take long) and compares what
-    the plans are worth there: it earns at least as much, and more where a session begins at a prior that the plans were
-    not made for. After these steps the belief depends less on the prior.
+    At the first `looks` steps the policy looks two rewards ahead (one at the last of them, or where two would take
+    long) and compares what the plans are worth there: it earns at least as much, and more where a session begins at a
+    prior that the plans were not made for. After these steps the belief depends less on the prior.
 
     Examples:
         >>> import lmab
@@ -294,11 +295,10 @@ class VectorPolicy(PlannedPolicy):
         return Compact(self, QuickVectors(self))
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        remaining = self._remaining(state)
+        remaining, depth = self._remaining(state), self._depth(state.step)
         stage, first = self._transposed[remaining - 1], self.arms[self.starts[remaining - 1] :]
         block = max(1, _CHUNK // stage.shape[1])
         beliefs = state.memory
-        depth = self._depth(remaining) if state.step < self.looks else 0
         if depth:
             chosen = self._look_ahead(beliefs, remaining, depth)
         else:
@@ -317,9 +317,15 @@ class VectorPolicy(PlannedPolicy):
         each = [arms[np.arange(len(arms)), best_allowed(values)] for arms, values in found]
         return np.asarray(np.concatenate(each)[group.ravel()])
 
-    def _depth(self, remaining: int) -> int:
-        """How many rewards to look ahead: the same for all beliefs, so that a session does not depend on others."""
-        depths = [depth for depth in (1, 2) if depth < remaining]
+    def _depth(self, step: int) -> int:
+        """How many rewards to look ahead: the same for all beliefs, so that a session does not depend on others.
+
+        At most one more than at the next step, where the policy must not do less than this step counts on.
+        """
+        if step >= self.looks:
+            return 0
+        remaining, most = self.horizon - step, min(_AHEAD, self._depth(step + 1) + 1)
+        depths = [depth for depth in range(1, most + 1) if depth < remaining]
         short = [depth for depth in depths if self._scores(remaining, depth) * self.bandit.n_types <= _LOOKED]
         return max(short, default=0)
 
