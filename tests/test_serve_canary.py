@@ -117,6 +117,20 @@ def test_a_session_counts_from_the_difference_on_and_once_for_all():
     assert count_sessions(rows, table(policy_bytes()), table(policy_bytes(floor=0.2))) == ([], 2, 3.0, 0)
 
 
+def test_sessions_that_saw_the_same_but_of_which_other_things_were_known_are_two(tmp_path):
+    bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, LABELS)
+    prior = lmab.TypePrior.by_value("land", {"de": [0.99, 0.01], "fr": [0.01, 0.99]})
+    lmab.plan(bandit, horizon=HORIZON, type_prior=prior).policy.save(tmp_path / "policy.lmab")
+    new, old = table((tmp_path / "policy.lmab").read_bytes()), table(policy_bytes())
+    told = {land: json.dumps({"land": land}) for land in ("de", "fr")}
+    alone = {land: count_sessions([row._replace(features=text) for row in steps(land, [(0, 1.0)] * 2)], new, old)
+             for land, text in told.items()}  # fmt: skip
+    assert [found.n_differ for found in alone.values()] == [0, 1]
+    for order in (("de", "fr"), ("fr", "de")):
+        rows = [row._replace(features=told[land]) for land in order for row in steps(land, [(0, 1.0)] * 2)]
+        assert count_sessions(rows, new, old).n_differ == 1
+
+
 def test_nights_are_strata():
     counted = [Counted("new", 1.0, 1.0), Counted("old", 2.0, 1.0), Counted("new", 11.0, 5.0), Counted("old", 12.0, 5.0)]
     counted += [Counted("third", 12.0, 99.0)]

@@ -172,12 +172,13 @@ class Compared(NamedTuple):
 def count_sessions(rows: Iterable[LogRow], one: ArmTable, other: ArmTable) -> Compared:
     """The sessions in which two plans may differ, from that step on, and what all sessions sum up to."""
     counted, n, total, n_differ = list[Counted](), 0, 0.0, 0
-    replayed: dict[tuple[tuple[int, float | None], ...], int | None] = {}  # most sessions saw what another one saw
+    asks = any(table.version.asks for table in (one, other))
+    replayed: dict[tuple[Any, ...], int | None] = {}  # most sessions knew and saw what another one did
     for _, group in groupby(rows, key=lambda row: row.session):
         steps = list(group)
         n += 1
         total += sum(row.reward or 0.0 for row in steps)
-        seen = tuple([(row.arm, row.reward) for row in steps])
+        seen = (steps[0].features if asks else None, *[(row.arm, row.reward) for row in steps])
         if seen not in replayed:
             replayed[seen] = first_difference(steps, one, other)
         n_differ += replayed[seen] is not None

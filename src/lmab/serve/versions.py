@@ -41,6 +41,12 @@ class Version:
     values: frozenset[float] | None  # rewards that there can be; None: any number
     left_out: tuple[Label, ...] = ()  # rare arms that were not fitted: open, explored, and telling nothing
 
+    @property
+    def asks(self) -> bool:
+        """Whether it asks what is known before a session."""
+        prior = None if self.compact is None else self.compact.policy.type_prior
+        return prior is not None and bool(prior.columns)
+
     def accepts(self, reward: float) -> bool:
         return self.values is None or reward in self.values
 
