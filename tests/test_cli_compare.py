@@ -42,6 +42,47 @@ def test_on_a_model(files):
     assert (told["effective"], told["method"]) == (None, "model")
 
 
+@pytest.fixture
+def known(tmp_path):
+    """An estimate of a log with features, a plan for it, one for the same people of whom nothing is known."""
+    countries = lmab.TypePrior.by_value("country", {"de": [0.95, 0.05], "fr": [0.05, 0.95]})
+    log = lmab.simulate(BANDIT, lmab.Uniform(2), n_sessions=2000, horizon=3, type_prior=countries, rng=0)
+    estimate = lmab.fit(log, n_types=2, check=False, rng=0)
+    plans = lmab.plan(estimate, horizon=3), lmab.plan(estimate.bandit, horizon=3)
+    for name, one in zip(("model", "new", "old"), (estimate, *plans), strict=True):
+        one.save(tmp_path / f"{name}.lmab")
+    estimate.bandit.relabel(types=[1, 0]).save(tmp_path / "other.lmab")
+    estimate.bandit.save(tmp_path / "alone.lmab")
+    return tmp_path, estimate, plans
+
+
+def test_on_a_model_the_people_start_from_what_is_known(known):
+    folder, estimate, plans = known
+    told = json.loads(run(folder / "new.lmab", folder / "old.lmab", "--model", folder / "model.lmab", "--json"))
+    assert told["difference"] == pytest.approx(lmab.compare(list(plans), estimate, rng=0).difference)
+    assert told["difference"] > 0.1
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_where_people_start_depends_on_the_model_and_not_on_the_policy(known, command):
+    folder, estimate, (new, old) = known
+
+    def said(model: str, policy: str) -> float:
+        words = [folder / f"{policy}.lmab", "--model", folder / f"{model}.lmab", "--json"]
+        if command == "report":
+            words = [folder / f"{model}.lmab", folder / f"{policy}.lmab", "-o", folder / "page.html", "--json"]
+        answer = CliRunner().invoke(app, [command, *map(str, words)])
+        assert answer.exit_code == 0, answer.output
+        found = json.loads(answer.stdout)
+        return found["policy"] if command == "report" else found["model"]["mean"]
+
+    for name, plan in (("new", new), ("old", old)):
+        assert said("model", name) == pytest.approx(lmab.evaluate(plan, estimate, horizon=3).mean)
+    assert said("alone", "new") == said("model", "new")  # this is the bandit that the plan is for
+    other = estimate.bandit.relabel(types=[1, 0])  # whose types have other numbers than those of the plan's prior
+    assert said("other", "new") == pytest.approx(lmab.evaluate(new, other, horizon=3).mean)
+
+
 def test_from_a_log_with_propensities(files):
     folder, *_ = files
     uniform = lmab.Uniform(2)

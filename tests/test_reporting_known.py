@@ -41,6 +41,23 @@ def test_the_report_shows_shares_of_types_by_value_and_what_they_are_worth():
         assert words in page, words
 
 
+def test_bounds_are_for_the_people_of_the_report(log):
+    """A plan that knows nothing of people proves what such plans can earn; with features one can earn more."""
+    estimate = lmab.fit(log, n_types=2, check=False, rng=0)
+    assert estimate.type_prior is not None
+    alone, people = lmab.plan(estimate.bandit, horizon=3), lmab.plan(estimate, horizon=3)
+    found = gather(estimate, alone)
+    assert found.worth.policy.mean == pytest.approx(lmab.evaluate(alone, estimate, horizon=3).mean)
+    assert found.worth.upper >= lmab.evaluate(people, estimate, horizon=3).mean > alone.upper
+    assert gather(estimate, people).worth.upper == people.upper
+
+
+def test_a_plot_starts_people_where_the_plan_does():
+    plan = lmab.plan(TRUTH, horizon=3, type_prior=PRIOR)
+    bars = lmab.reporting.plot_worth(TRUTH, plan).patches
+    assert bars[1].get_width() == pytest.approx(lmab.evaluate(plan, TRUTH, horizon=3, type_prior=PRIOR).mean)
+
+
 def test_without_features_the_report_says_nothing_of_them():
     plan = lmab.plan(TRUTH, horizon=3)
     assert gather(TRUTH, plan).known is None

@@ -13,7 +13,7 @@ from ..checks import check_writable
 from ..errors import InvalidArgument
 from ..evaluation.compare import Comparison
 from ..evaluation.compare import compare as compare_policies
-from .options import COLUMNS, Columns, Json, Seed, arms_behind, load_model, load_planned, with_columns
+from .options import COLUMNS, Columns, Json, Seed, arms_behind, bandit_of, load_fitted, load_planned, with_columns
 from .output import say, show_json
 
 
@@ -45,8 +45,8 @@ def compare(
     if picture is not None:
         check_writable(picture)
     policies = [load_planned(path) for path in (new, old)]
-    bandit = None if model is None else load_model(model)
-    where: Any = bandit
+    where: Any = None if model is None else load_fitted(model)
+    bandit = None if where is None else bandit_of(where)
     if logs is not None:
         known = [columns.features, version, night]
         columns = replace(columns, features=",".join(name for name in known if name) or None)

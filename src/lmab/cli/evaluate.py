@@ -12,10 +12,11 @@ from .._html import steps_of
 from ..checks import check_writable
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
+from ..estimation.result import Estimate
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
 from ..evaluation.off_policy import METHODS, LogEvidence, LogValue
-from ..evaluation.value import value_of, weigh
+from ..evaluation.value import prior_behind, value_of, weigh
 from ..model.bandit import LatentBandit
 from ..planning.problem import policy_of
 from ..policies.policy import Policy
@@ -25,9 +26,10 @@ from .options import (
     Json,
     Seed,
     arms_behind,
+    bandit_of,
     check_summary,
     estimate_behind,
-    load_model,
+    load_fitted,
     load_planned,
     tell_check,
     with_columns,
@@ -59,10 +61,11 @@ def evaluate(
     planned, rng = load_planned(policy), np.random.default_rng(seed)
     chosen = policy_of(planned)
     steps = _horizon(chosen, horizon)
-    bandit = None if model is None else load_model(model)
+    fitted = None if model is None else load_fitted(model)
+    bandit = None if fitted is None else bandit_of(fitted)
     summary: dict[str, Any] = {"policy": str(policy), "horizon": steps, "check": check_summary(planned)}
-    if bandit is not None:
-        summary["model"] = _on_model(chosen, bandit, steps, rng, quiet=as_json)
+    if fitted is not None:
+        summary["model"] = _on_model(chosen, fitted, steps, rng, quiet=as_json)
     if logs is not None:
         log = columns.read(logs, arms_of=arms_behind(planned))
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
@@ -103,11 +106,10 @@ def _horizon(policy: Policy, horizon: int | None) -> int:
 
 
 def _on_model(
-    policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator, *, quiet: bool
+    policy: Policy, model: LatentBandit | Estimate, horizon: int, rng: np.random.Generator, *, quiet: bool
 ) -> dict[str, Any]:
-    prior = policy.type_prior
-    prior = prior if prior is not None and prior.n_types == bandit.n_types else None
-    value = value_of(policy, bandit, horizon=horizon, type_prior=prior, rng=rng)
+    bandit = bandit_of(model)
+    value = value_of(policy, bandit, horizon=horizon, type_prior=prior_behind(policy, model), rng=rng)
     fixed = bandit.best_fixed(horizon, policy.repeats)
     if not quiet:
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"

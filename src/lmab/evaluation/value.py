@@ -170,6 +170,24 @@ class People(NamedTuple):
 NOBODY_KNOWN = People()
 
 
+def prior_behind(policy: Policy | Plan | None, model: LatentBandit | Estimate) -> TypePrior | None:
+    """Where the people of a model start: the type prior of an estimate, else that of a policy made from this bandit.
+
+    The types of another bandit are other types, of which the policy's prior says nothing.
+    """
+    found, bandit = (model.type_prior, model.bandit) if isinstance(model, Estimate) else (None, model)
+    if found is not None or policy is None:
+        return found
+    policy = policy_of(policy)
+    return policy.type_prior if _bandit_behind(policy) == bandit else None
+
+
+def _bandit_behind(policy: Policy) -> LatentBandit | None:
+    """The bandit that a policy was made from, or the policy around which it is."""
+    inner = getattr(policy, "policy", None) or getattr(policy, "source", None)
+    return getattr(policy, "bandit", None) if inner is None else _bandit_behind(inner)
+
+
 def weigh(
     policy: Policy | Plan,
     sessions: Sessions,

@@ -18,7 +18,7 @@ from ..estimation.traits.surface import Factors
 from ..evaluation.certificate import Certificate, Verdict
 from ..evaluation.diagnostics import calibrate
 from ..evaluation.off_policy import LogEvidence
-from ..evaluation.value import Evaluation, value_of, weigh
+from ..evaluation.value import Evaluation, prior_behind, value_of, weigh
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
@@ -129,9 +129,9 @@ def gather(
     if isinstance(policy, Plan) and steps != policy.horizon:
         raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
     repeats = policy is None or policy.repeats
-    prior = _prior_behind(estimate, policy)
+    prior = prior_behind(policy, bandit if estimate is None or estimate.bandit != bandit else estimate)
     made = policy
-    if not isinstance(made, Plan):
+    if not isinstance(made, Plan) or not (made.fixed or made.policy.type_prior == prior):  # no bounds for these people
         asked = bandit if policy is not None else model  # a plan for an estimate follows its check
         made = plan(asked, horizon=steps, time_limit=time_limit, repeats=repeats, type_prior=prior)
     chosen = made.policy if policy is None else policy_of(policy)
@@ -164,12 +164,6 @@ def gather(
         known=None if prior is None else known_before(prior, bandit, chosen, worth, steps),
         fixed=made.fixed,
     )
-
-
-def _prior_behind(estimate: Estimate | None, policy: Policy | Plan | None) -> TypePrior | None:
-    """The type prior of the estimate, or that of the policy."""
-    found = None if estimate is None else estimate.type_prior
-    return found if found is not None or policy is None else policy_of(policy).type_prior
 
 
 def known_before(

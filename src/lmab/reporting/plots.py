@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import InvalidArgument, LmabError
 from ..estimation.check import Calibration
 from ..estimation.result import Curve
+from ..evaluation.value import prior_behind
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from .contents import measure
@@ -60,7 +61,7 @@ def plot_worth(bandit: LatentBandit, plan: Plan, *, ax: Any = None) -> Any:
             f"plot_worth must get a LatentBandit and a Plan, got a {type(bandit).__name__} and a {type(plan).__name__}"
         )
     ax = _axes(ax, (6, 2))
-    prior = None if plan.estimate is None else plan.estimate.type_prior
+    prior = prior_behind(plan, bandit if plan.estimate is None else plan.estimate)
     worth = measure(bandit, plan.policy, plan.upper, plan.horizon, repeats=plan.repeats, type_prior=prior)
     values = [worth.fixed, worth.policy.mean, worth.known]
     ax.barh(range(3), values, color=["0.6", "C0", "0.6"], xerr=None)
