@@ -99,6 +99,17 @@ def test_a_column_that_is_missing_in_one_log_is_added():
             assert values == [known["age"]] * 2
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_missing_values_are_missing_however_they_are_written(missing):
+    features = log(features={"land": ["de", missing, "fr", "de"], "age": [missing, 1, 2, 3]}).features
+    assert features["land"].tolist() == ["de", None, "fr", "de"]
+    np.testing.assert_array_equal(features["age"], [np.nan, 1.0, 2.0, 3.0])
+    texts = (
+        pd.Series(["de", missing, "fr", "de"], dtype="string") if missing is not pd.NaT else ["de", None, "fr", "de"]
+    )
+    assert log(features={"land": texts}).features["land"].tolist() == ["de", None, "fr", "de"]
+
+
 def test_minus_zero_is_zero():
     known = log(features={"debt": [-0.0, 0.0, 1.0, -1.0]}).features
     assert len(known.table[0]) == 3
