@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,36 @@ def test_what_a_start_refuses():
     with pytest.raises(InvalidArgument, match="type_prior must have the bandit's 2 types, got 3"):
         lmab.Greedy(BANDIT, type_prior=lmab.TypePrior.constant([0.2, 0.3, 0.5]))
     assert Stationary(1).act(Stationary(1).start(features={"country": "fr"})) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"features": 5}, "features must be a mapping such as {'country': values}, got a int"),
+        ({"features": ["de"]}, "features must be a mapping such as {'country': values}, got a"),
+        ({"features": {"country": ["de", "fr"]}}, "one value a column for one session, n values for start(n), got 2"),
+        ({"sessions": 5}, "sessions must be a list of sessions, got 5"),
+        ({"sessions": [(0, 1.0)]}, "sessions must be a list of sessions, each a list of (arm, reward), got (0, 1.0)"),
+        ({"sessions": [[(0, 1.0, 2)]]}, "each a list of (arm, reward), got [(0, 1.0, 2)]"),
+        ({"history": (0, 1.0)}, "history must be a list of (arm, reward), got (0, 1.0)"),
+        ({"history": [[(0, 1.0)]]}, "history must be a list of (arm, reward), got [[(0, 1.0)]]"),
+        ({"history": [(0, "much")]}, "reward must be a number, or None where it is not known, got"),
+        ({"n": 3, "history": [([0, 1], [1.0, 0.0])]}, "arm must be one value or 3 of them, got [0, 1]"),
+    ],
+)
+def test_what_was_before_must_have_the_right_form(given, said):
+    with pytest.raises(InvalidArgument, match=re.escape(said)):
+        PLAN.policy.start(**given)
+    if isinstance(given.get("features"), int | list):
+        with pytest.raises(InvalidArgument, match=re.escape(said)):
+            PRIOR.weights(given["features"])
+        with pytest.raises(InvalidArgument, match=re.escape(said)):
+            lmab.Greedy(BANDIT).start(**given)
+        with pytest.raises(InvalidArgument, match=re.escape(said)):
+            lmab.simulate(BANDIT, PLAN.policy, n_sessions=1, horizon=3, type_prior=PRIOR, **given, rng=0)
+    if "history" in given and "n" not in given and given["history"] != [(0, "much")]:
+        with pytest.raises(InvalidArgument, match=re.escape(said)):
+            PLAN.policy.act_on(given["history"])
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "exploring"])

@@ -18,8 +18,9 @@ import numpy as np
 
 from .. import files
 from .._html import card
-from .._shapes import Array, Bool, Float, Integer
+from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..checks import Rng, check_count, check_rng
+from ..data.features import require_mapping
 from ..errors import InvalidArgument, InvalidFile
 from ..model.bandit import arm_label
 from ..model.type_prior import TypePrior
@@ -300,11 +301,13 @@ class Policy(ABC):
         size = 1 if n is None else check_count("n", n)
         if sessions is not None and history is not None:
             raise InvalidArgument("history must be None where sessions are given: it is one earlier session")
+        if features is not None:
+            require_mapping(features)
         state = State(0, self._first_memory(size, features), n is None)
-        for session in sessions if sessions is not None else [] if history is None else [history]:
+        for session in _earlier(sessions, history):
             for arm, reward in session:
                 if reward is not None:
-                    state = self.tell(state, np.full(size, arm), np.full(size, reward))
+                    state = self.tell(state, _of_each("arm", arm, size), _of_each("reward", reward, size))
             if sessions is not None or self.type_prior is not None:
                 state = State(0, self._next_memory(state, features), state.single)
         return state
@@ -398,7 +401,7 @@ class Policy(ABC):
     def act_on(self, history: History, *, allowed: Any = None, rng: Rng | None = None) -> int:
         """The arm to play after `history`, a list of (arm, reward); a reward of None is not known."""
         state = self.start()
-        for arm, reward in history:
+        for arm, reward in _pairs(history):
             state = self.observe(state, arm, reward)
         return int(self.act(state, allowed=allowed, rng=rng))
 
@@ -562,13 +565,41 @@ def _check_state(state: Any) -> None:
         )
 
 
+def _pairs(history: Any, name: str = "history", form: str = "a list") -> list[tuple[Any, Any]]:
+    """The steps of a session, each an (arm, reward)."""
+    try:
+        return [(arm, reward) for arm, reward in history]
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} must be {form} of (arm, reward), got {_short(history)}") from None
+
+
+def _earlier(sessions: Any, history: Any) -> list[list[tuple[Any, Any]]]:
+    """The earlier sessions of a person."""
+    if sessions is None:
+        return [] if history is None else [_pairs(history)]
+    if not isinstance(sessions, Iterable):
+        raise InvalidArgument(f"sessions must be a list of sessions, got {_short(sessions)}")
+    return [_pairs(session, "sessions", "a list of sessions, each a list") for session in sessions]
+
+
+def _of_each(name: str, value: Any, n: int) -> Shaped[Array, "n"]:
+    """What an earlier session has for all of n sessions, or for each of them."""
+    try:
+        return np.full(n, value)
+    except ValueError:
+        raise InvalidArgument(f"{name} must be one value or {n} of them, got {_short(value)}") from None
+
+
 def _some(labels: tuple[str | int, ...]) -> str:
     return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
 
 
 def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:
     """The rewards of n sessions, one for each arm."""
-    rewards = np.atleast_1d(np.asarray(reward, np.float64))
+    try:
+        rewards = np.atleast_1d(np.asarray(reward, np.float64))
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"reward must be a number, or None where it is not known, got {_short(reward)}") from None
     if rewards.shape != arms.shape:
         raise InvalidArgument(
             f"arm and reward must hold {len(arms)} entries, got shapes {arms.shape} and {rewards.shape}"

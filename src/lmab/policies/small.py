@@ -141,7 +141,8 @@ def _checked_prior(given: TypePrior | None, bandit: LatentBandit) -> TypePrior |
 def _rows(weights: Float[Array, "_ M"], n: int) -> Float[Array, "n M"]:
     """One row for each of n sessions."""
     if len(weights) not in (1, n):
-        raise InvalidArgument(f"features must hold 1 or {n} values a column, got {len(weights)}")
+        wanted = f"1 or {n} values a column" if n > 1 else "one value a column for one session, n values for start(n)"
+        raise InvalidArgument(f"features must hold {wanted}, got {len(weights)}")
     return np.broadcast_to(weights, (n, weights.shape[1]))
 
 
