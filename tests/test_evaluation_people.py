@@ -79,6 +79,7 @@ def test_on_an_estimate_people_are_those_of_its_log(fitted):
     [
         ({"features": SHARES}, "features must be given with a type_prior"),
         ({"type_prior": lmab.TypePrior.constant([0.2, 0.3, 0.5])}, "type_prior must have the bandit's 2 types, got 3"),
+        ({"type_prior": "country"}, "type_prior must be a TypePrior or None, got a str"),
         ({"type_prior": PRIOR, "features": {"age": [3.0]}}, "features must be among"),
         ({"type_prior": lmab.TypePrior.constant([0.5, 0.5]), "features": SHARES}, "features must be among"),
     ],

@@ -99,6 +99,22 @@ def test_bounds_hold_for_all_people_and_for_each(seed):
     assert violations(seed)[1] == []
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_bounds_hold_where_some_people_are_never_of_a_type(repeats):
+    bandit = lmab.random_bandit(4, 6, kind="ordinary", rng=5)
+    shares = {"a": [0.5, 0.5, 0, 0], "b": [0, 0.5, 0.5, 0], "c": [1, 0, 0, 0], "d": [0.2, 0.2, 0.6, 0]}
+    prior = lmab.TypePrior.by_value("group", shares)
+    plan = lmab.plan(bandit, horizon=4, type_prior=prior, features={"group": list(shares)}, repeats=repeats)
+    assert plan.gap <= (0.01 if repeats else 0.03)
+    own = [replace(bandit, weights=np.array(row, float)) for row in shares.values()]
+    best = [lmab.plan(one, horizon=4, method=lmab.Exact(), repeats=repeats).lower for one in own]
+    bounds = np.array([plan.bounds({"group": group})[1:] for group in shares])
+    assert (bounds[:, 0] <= np.array(best) + 1e-9).all()
+    assert (bounds[:, 1] >= np.array(best) - 1e-9).all()
+    assert plan.lower <= np.mean(best) + 1e-9
+    assert plan.upper >= np.mean(best) - 1e-9
+
+
 def test_bounds_of_one_person_hold_without_repeats_at_any_prior():
     bandit, prior, _, _ = case(1)
     plan = lmab.plan(bandit, horizon=3, type_prior=prior, repeats=False)
@@ -569,6 +585,10 @@ def test_what_does_not_fit_is_refused():
         lmab.plan(bandit, horizon=2, features={"group": ["1"]})
     with pytest.raises(InvalidArgument, match="type_prior must have the bandit's 4 types, got 2"):
         lmab.plan(bandit, horizon=2, type_prior=lmab.TypePrior.constant([0.5, 0.5]))
+    with pytest.raises(InvalidArgument, match="type_prior must be a TypePrior or None, got a dict"):
+        lmab.plan(bandit, horizon=2, type_prior={"de": [0.5, 0.5]})
+    with pytest.raises(InvalidArgument, match="features must be those of at least one person, got columns without"):
+        lmab.plan(bandit, horizon=2, type_prior=prior, features={"group": []})
     plan = lmab.plan(bandit, horizon=2, type_prior=prior)
     with pytest.raises(InvalidArgument, match="features must be those of one person, got 2"):
         plan.bounds({"group": ["1", "2"]})

@@ -13,7 +13,7 @@ from .data.features import LEFT, UNKNOWN, Features, person_numbers, person_value
 from .data.sessions import Sessions
 from .errors import InvalidArgument
 from .model.bandit import LatentBandit
-from .model.type_prior import ASSUMED_KEEP, TypePrior
+from .model.type_prior import ASSUMED_KEEP, TypePrior, check_type_prior
 from .policies.histories import known_start
 from .policies.policy import Policy, State
 
@@ -63,14 +63,15 @@ def simulate(
         Features(country; 5 sessions, 2 distinct rows)
     """
     rng = check_rng(rng, "sessions are drawn at random")
+    arms = None if isinstance(policy, Policy) else _arms(policy, bandit, n_sessions, horizon)
     before = None
     if type_prior is not None:
-        n = n_sessions if isinstance(policy, Policy) else len(policy)
+        n = n_sessions if arms is None else len(arms)
         before = _before(bandit, type_prior, features, persons, check_count("n_sessions", n), rng)
     elif features is not None or persons is not None:
         raise InvalidArgument("features and persons must be given with a type_prior: it says what they change")
-    if not isinstance(policy, Policy):
-        return _play(bandit, _arms(policy, bandit, n_sessions, horizon), before, rng)
+    if arms is not None:
+        return _play(bandit, arms, before, rng)
     n_sessions, horizon = check_count("n_sessions", n_sessions), check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
     chunks = []
@@ -79,9 +80,9 @@ def simulate(
         types = draw_types(bandit, own.stop - start, rng) if before is None else before.types[own]
         known = None if before is None or before.features is None else before.features.take(own)
         chunks.append(interact(bandit, policy, types, horizon, rng, known))
-    arms, rewards = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    propensities = np.full(arms.shape, 1 / bandit.n_arms) if policy.kind == "uniform" else None
-    return _sessions(bandit, arms, rewards, propensities, before)
+    played, rewards = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
+    propensities = np.full(played.shape, 1 / bandit.n_arms) if policy.kind == "uniform" else None
+    return _sessions(bandit, played, rewards, propensities, before)
 
 
 class _Before(NamedTuple):
@@ -95,8 +96,7 @@ class _Before(NamedTuple):
 def _before(
     bandit: LatentBandit, prior: TypePrior, features: Any, persons: Any, n: int, rng: np.random.Generator
 ) -> _Before:
-    if prior.n_types != bandit.n_types:
-        raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {prior.n_types}")
+    check_type_prior(prior, bandit.n_types)
     if features is None:
         features = prior.draw(n, rng)
     else:

@@ -16,7 +16,7 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
-from ..model.type_prior import TypePrior
+from ..model.type_prior import TypePrior, check_type_prior
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import Roots, roots_of, walk
 from ..policies.policy import Policy
@@ -148,9 +148,8 @@ class People(NamedTuple):
         if self.type_prior is None:
             if self.features is not None:
                 raise InvalidArgument("features must be given with a type_prior, or an estimate that has one")
-        elif self.type_prior.n_types != bandit.n_types:
-            given = self.type_prior.n_types
-            raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {given}")
+        else:
+            check_type_prior(self.type_prior, bandit.n_types)
         return self
 
     def roots(self, policy: Policy, bandit: LatentBandit) -> Roots:

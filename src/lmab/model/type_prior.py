@@ -309,6 +309,8 @@ class TypePrior:
         found = self.draw(MOST_PEOPLE, np.random.default_rng(0)) if features is None else features
         if not isinstance(found, Features):
             columns = self._columns({} if found is None else found)
+            if columns and not _length(columns):
+                raise InvalidArgument("features must be those of at least one person, got columns without values")
             found = Features.of(columns, _length(columns))
         self._require_known(found)
         return People.of(found)
@@ -375,6 +377,15 @@ class TypePrior:
     def __repr__(self) -> str:
         kept = "" if self.keep is None else f", keep {self.keep:.3g}"
         return f"TypePrior({', '.join(self.columns) or 'no features'}; {self.n_types} types{kept})"
+
+
+def check_type_prior(given: Any, n_types: int) -> TypePrior:
+    """The type prior that was given, which must be one over these types."""
+    if not isinstance(given, TypePrior):
+        raise InvalidArgument(f"type_prior must be a TypePrior or None, got a {type(given).__name__}")
+    if given.n_types != n_types:
+        raise InvalidArgument(f"type_prior must have the bandit's {n_types} types, got {given.n_types}")
+    return given
 
 
 def softmax(logits: Float[Array, "n M"]) -> Float[Array, "n M"]:

@@ -15,7 +15,7 @@ from ..errors import InvalidArgument, Status
 from ..estimation.check import Check
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
-from ..model.type_prior import TypePrior, clustered
+from ..model.type_prior import TypePrior, check_type_prior, clustered
 from ..policies.policy import Policy
 from ..policies.small import FixedSequence, Stationary
 from .certified import Certified
@@ -28,6 +28,7 @@ _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose ke
 MAX_HORIZON = 10_000
 REPRESENTATIVES = 64  # priors that a plan for people with features is made for; at others it earns 99.9% to 100%
 _PEOPLE = 2_000  # different priors, the most frequent ones, at which bounds are proved one by one where that helps
+_LEAST = 1e-12  # weight of a type in a prior to plan for: the prices of information take its logarithm
 LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
@@ -174,14 +175,15 @@ def _people(given: Any, model: LatentBandit, type_prior: TypePrior | None, featu
         if features is not None:
             raise InvalidArgument("features must be given with a type_prior, or an estimate that has one")
         return None
-    if prior.n_types != model.n_types:
-        raise InvalidArgument(f"type_prior must have the bandit's {model.n_types} types, got {prior.n_types}")
+    check_type_prior(prior, model.n_types)
     if not prior.columns:
         return _People(prior, model.weights[None], np.ones(1))
     who = prior.people_of(features)
     assert who is not None
     each, counts = prior.weights(who.features), who.shares
-    rows, group = np.unique(each.round(12), axis=0, return_inverse=True)
+    each = each.round(12)
+    each = np.where((each > 0).any(axis=0), np.maximum(each, _LEAST), 0.0)
+    rows, group = np.unique(each, axis=0, return_inverse=True)
     sizes = np.bincount(group.ravel(), counts, minlength=len(rows))
     rows, sizes = rows[sizes > 0], sizes[sizes > 0]
     return _People(prior, rows / rows.sum(axis=1, keepdims=True), sizes / sizes.sum())

@@ -13,7 +13,7 @@ from ..checks import check_array, check_count
 from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
-from ..model.type_prior import TypePrior
+from ..model.type_prior import TypePrior, check_type_prior
 from .policy import Policy, State, best_allowed, check_horizon
 
 
@@ -44,7 +44,7 @@ class BeliefPolicy(Policy):
         self.bandit = bandit
         self.n_arms = bandit.n_arms
         self.horizon = check_horizon(horizon)
-        self._type_prior = _checked_prior(type_prior, bandit)
+        self._type_prior = None if type_prior is None else check_type_prior(type_prior, bandit.n_types)
 
     @property
     def type_prior(self) -> TypePrior | None:
@@ -130,12 +130,6 @@ class BeliefPolicy(Policy):
     def _prior_of(record: files.Record) -> TypePrior | None:
         found = record.records.get("type_prior")
         return None if found is None else TypePrior.from_record(found)
-
-
-def _checked_prior(given: TypePrior | None, bandit: LatentBandit) -> TypePrior | None:
-    if given is not None and given.n_types != bandit.n_types:
-        raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {given.n_types}")
-    return given
 
 
 def _rows(weights: Float[Array, "_ M"], n: int) -> Float[Array, "n M"]:
