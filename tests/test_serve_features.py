@@ -14,6 +14,7 @@ import pytest
 from serving import BANDIT, HORIZON, LABELS, Clock, go, refused, served
 
 import lmab
+from lmab.model.type_prior import Numeric
 from lmab.serve.canary import first_difference
 from lmab.serve.export import export_days, known_features, read_log
 from lmab.serve.live import usable_features
@@ -88,6 +89,24 @@ def test_a_session_starts_from_its_features_and_the_persons_sessions(event_store
     go(scenario())
 
 
+@pytest.mark.parametrize("features", [{"age": None}, {"age": 3.0, "land": None}, {"land": "de"}, {}, None])
+def test_missing_values_start_a_session_as_in_the_library(features, tmp_path):
+    """That a number is missing tells something where the log had people without one."""
+    bandit = lmab.LatentBandit([0.8, 0.2], BANDIT.rewards, LABELS)
+    prior = lmab.TypePrior([Numeric("age", 3.0, 1.0, missing=True)], [[0.0, 0.0], [1.0, -1.0], [-2.0, 2.0]])
+    policy = lmab.plan(bandit, horizon=HORIZON, type_prior=prior).policy
+    policy.save(tmp_path / "p.lmab")
+
+    async def scenario():
+        async with served(str(tmp_path / "s.db"), (tmp_path / "p.lmab").read_bytes()) as client:
+            await client.told("a", 0, features=features)
+            story = (await client.http.get("/v1/sessions/a")).json()
+            asked = None if features is None else {"age": features.get("age")}
+            np.testing.assert_allclose(story["belief"], policy.belief(policy.start(features=asked)))
+
+    go(scenario())
+
+
 def test_features_survive_a_restart_and_are_erased_with_the_person(event_store):
     async def scenario():
         async with served(event_store, known_bytes()) as client:
@@ -136,7 +155,8 @@ def test_numbers_must_be_finite():
 
 def test_values_of_another_kind_are_left_out_where_nobody_can_be_told():
     prior = lmab.TypePrior(["age"], [[0.0, 0.0], [1.0, -1.0]])
-    assert usable_features(prior, {"age": "old", "land": "de"}) is None
+    assert usable_features(prior, {"age": "old", "land": "de"}) == {}
+    assert usable_features(lmab.TypePrior.constant([0.5, 0.5]), {"age": 3.0}) is None
     assert usable_features(prior, {"age": 3.0, "land": "de"}) == {"age": 3.0}
     with pytest.raises(Problem, match="must hold numbers"):
         usable_features(prior, {"age": "old"}, strict=True)

@@ -42,8 +42,7 @@ class LiveSession:
         if compact is not None:
             prior = compact.policy.type_prior
             told = None if features is None or prior is None else usable_features(prior, json.loads(features))
-            past = _past_sessions(known, table)
-            self.state = compact.start(features=told, sessions=past) if told or past else compact.start()
+            self.state = compact.start(features=told, sessions=_past_sessions(known, table))
 
     def check_reward(self, step: int, reward: float) -> None:
         """Raise where there cannot be such a reward, or another one is known."""
@@ -134,10 +133,12 @@ def _past_sessions(known: Sequence[PlayedArm], table: ArmTable) -> list[list[tup
 def usable_features(
     prior: TypePrior, given: Mapping[str, str | float | None], *, strict: bool = False
 ) -> dict[str, Any] | None:
-    """The features that a version asks for; what it does not know, or knows as another kind of value, is left out.
+    """The features that a version asks for; what it does not know, or knows as another kind of value, is missing.
 
-    With `strict`, a value of the wrong kind raises.
+    None where it asks for nothing. With `strict`, a value of the wrong kind raises.
     """
+    if not prior.columns:
+        return None
     found: dict[str, Any] = {}
     for term in prior.terms:
         value = given.get(term.name)
@@ -149,7 +150,7 @@ def usable_features(
             continue
         if value is not None:
             found[term.name] = value
-    return found or None
+    return found
 
 
 def restore(rows: Sequence[StoredStep], table: ArmTable, known: Sequence[PlayedArm], broken: bool) -> LiveSession:
