@@ -190,6 +190,19 @@ def test_columns_of_two_kinds_are_text():
     found = known_features(['{"a": 3.0, "b": null}', '{"a": "x"}', None])
     assert found == {"a": ["3", "x", None]}
     assert known_features([None, None]) == {}
+    long = known_features(['{"a": 10117001.0}', '{"a": 10117002.0}', '{"a": 0.1}', '{"a": "x"}'])
+    assert long == {"a": ["10117001", "10117002", "0.1", "x"]}
+
+
+def test_what_was_learned_from_numbers_and_texts_is_asked_with_both():
+    """Else the service refused after a refit what it took before."""
+    prior = lmab.TypePrior.by_value("zip", {"10117": [0.9, 0.1], "A12": [0.1, 0.9]})
+    for given in (10117, 10117.0, "10117"):
+        told = usable_features(prior, {"zip": given}, strict=True)
+        np.testing.assert_array_equal(prior.weights(told), prior.weights({"zip": "10117"}))
+    assert usable_features(prior, {"zip": 7}, strict=True) == {"zip": "7"}  # the average person
+    with pytest.raises(Problem, match="must hold text, got numbers such as 3"):
+        usable_features(PRIOR, {"country": 3}, strict=True)
 
 
 def test_two_versions_are_replayed_from_the_features():

@@ -17,7 +17,7 @@ from .._shapes import Array, Float
 from ..data.features import ENDED, LEFT, UNKNOWN, WENT_ON, Features, person_values
 from ..data.sessions import Sessions
 from ..errors import InvalidData
-from .messages import Label
+from .messages import Label, as_text
 from .stores import GAP, LogRow, Store
 
 _DAY = 86_400.0
@@ -94,7 +94,7 @@ def known_features(rows: Sequence[str | None]) -> dict[str, list[Any]]:
     for name in names:
         values = [None if text is None else read[text].get(name) for text in rows]
         if any(isinstance(value, str) for value in values):
-            values = [value if value is None or isinstance(value, str) else f"{value:g}" for value in values]
+            values = [None if value is None else as_text(value) for value in values]
         if any(value is not None for value in values):
             found[name] = values
     return found

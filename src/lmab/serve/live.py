@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from ..errors import InvalidArgument, LmabError
-from ..model.type_prior import TypePrior
+from ..model.type_prior import Category, TypePrior
 from ..policies.policy import CompactState
-from .messages import Problem
+from .messages import Problem, as_text
 from .stores import Decision, PlayedArm, StoredStep
 from .versions import ArmTable
 
@@ -135,13 +135,16 @@ def usable_features(
 ) -> dict[str, Any] | None:
     """The features that a version asks for; what it does not know, or knows as another kind of value, is missing.
 
-    None where it asks for nothing. With `strict`, a value of the wrong kind raises.
+    A column of texts some of which are numbers had both kinds in the log: there a number counts as its text. None where
+    the version asks for nothing. With `strict`, a value of the wrong kind raises.
     """
     if not prior.columns:
         return None
     found: dict[str, Any] = {}
     for term in prior.terms:
         value = given.get(term.name)
+        if isinstance(value, float | int) and isinstance(term, Category) and any(map(_is_number, term.levels)):
+            value = as_text(value)
         try:
             prior.weights({term.name: value})
         except InvalidArgument as error:
@@ -151,6 +154,14 @@ def usable_features(
         if value is not None:
             found[term.name] = value
     return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def restore(rows: Sequence[StoredStep], table: ArmTable, known: Sequence[PlayedArm], broken: bool) -> LiveSession:

@@ -190,6 +190,13 @@ def check_features(features: Mapping[str, str | float | bool | None]) -> str:
     return json.dumps(known, ensure_ascii=False)
 
 
+def as_text(value: str | float) -> str:
+    """A value of a column that has texts for some sessions and numbers for others."""
+    if isinstance(value, str):
+        return value
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
 def check_labels(labels: Sequence[Label]) -> None:
     """Labels that stay apart wherever they are written as text, as the log by day does."""
     if len({str(label) for label in labels}) != len(labels):
