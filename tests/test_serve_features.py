@@ -67,6 +67,20 @@ def test_the_summary_tells_shares_of_types_by_value_and_what_knowing_them_is_wor
     assert known_before(greedy)["worth"] is None
 
 
+def test_the_summary_is_told_for_every_policy_that_starts_from_features(tmp_path):
+    graph = known_policy().graph()
+    graph.save(tmp_path / "p.lmab")
+
+    async def scenario():
+        async with served(str(tmp_path / "s.db"), (tmp_path / "p.lmab").read_bytes()) as client:
+            answer = await client.http.get("/v1/summary")
+            assert answer.status_code == 200
+            assert answer.json()["known"]["columns"] == known_before(known_policy())["columns"]
+
+    go(scenario())
+    assert known_before(lmab.policies.Relabelled(known_policy(), LABELS))["keep"] == 0.5
+
+
 def test_a_session_starts_from_its_features_and_the_persons_sessions(event_store):
     async def scenario():
         policy = known_policy()

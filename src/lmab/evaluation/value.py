@@ -19,7 +19,7 @@ from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import Roots, roots_of, walk
-from ..policies.policy import Policy
+from ..policies.policy import Policy, bandit_behind
 from ..simulation import check_fits, draw_each, draw_types, interact
 from . import off_policy
 
@@ -178,13 +178,7 @@ def prior_behind(policy: Policy | Plan | None, model: LatentBandit | Estimate) -
     if found is not None or policy is None:
         return found
     policy = policy_of(policy)
-    return policy.type_prior if _bandit_behind(policy) == bandit else None
-
-
-def _bandit_behind(policy: Policy) -> LatentBandit | None:
-    """The bandit that a policy was made from, or the policy around which it is."""
-    inner = getattr(policy, "policy", None) or getattr(policy, "source", None)
-    return getattr(policy, "bandit", None) if inner is None else _bandit_behind(inner)
+    return policy.type_prior if bandit_behind(policy) == bandit else None
 
 
 def weigh(

@@ -22,7 +22,7 @@ from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..checks import Rng, check_count, check_rng
 from ..data.features import require_mapping
 from ..errors import InvalidArgument, InvalidFile
-from ..model.bandit import arm_label
+from ..model.bandit import LatentBandit, arm_label
 from ..model.type_prior import TypePrior
 
 _ROUNDING = 1e-12
@@ -605,6 +605,19 @@ def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:
             f"arm and reward must hold {len(arms)} entries, got shapes {arms.shape} and {rewards.shape}"
         )
     return rewards
+
+
+def bandit_behind(policy: Policy) -> LatentBandit | None:
+    """The bandit that a policy was made from, or the policy around which it is; None where there is none.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
+        >>> bandit_behind(lmab.policies.Exploring(lmab.Greedy(bandit), 0.1)) is bandit
+        True
+    """
+    inner = getattr(policy, "policy", None) or getattr(policy, "source", None)
+    return getattr(policy, "bandit", None) if inner is None else bandit_behind(inner)
 
 
 def restore_policy(record: files.Record) -> Policy:

@@ -28,7 +28,7 @@ from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
 from ..planning.plan import plan
 from ..planning.problem import Plan
-from ..policies.policy import Policy
+from ..policies.policy import Policy, bandit_behind
 from ..policies.small import Uniform
 from ..policies.wrappers import Relabelled
 from ..simulation import simulate
@@ -311,8 +311,7 @@ def _sentence(canary: Canary, rollout: Rollout, n: int, verdict: int) -> str:
 
 
 def _n_types(version: Version) -> int:
-    policy = None if version.compact is None else version.compact.policy
-    bandit = getattr(policy, "bandit", None) or getattr(getattr(policy, "source", None), "bandit", None)
+    bandit = None if version.compact is None else bandit_behind(version.compact.policy)
     return 1 if bandit is None else int(bandit.n_types)
 
 

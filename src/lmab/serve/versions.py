@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ..model.bandit import LatentBandit
 from ..planning.plan import plan
 from ..planning.point_based import PointBased
 from ..planning.problem import Plan, policy_of
-from ..policies.policy import Compact, Policy
+from ..policies.policy import Compact, Policy, bandit_behind
 from ..policies.small import Uniform
 from ..policies.wrappers import Exploring
 from .messages import Label, Problem
@@ -128,7 +129,7 @@ def _version(name: str, policy: Policy, defaults: Defaults) -> Version:
 
 
 def _values(policy: Policy, defaults: Defaults) -> frozenset[float] | None:
-    bandit = getattr(policy, "bandit", None) or getattr(getattr(policy, "source", None), "bandit", None)
+    bandit: Any = bandit_behind(policy)
     if bandit is None:
         return None if defaults.values is None else frozenset(defaults.values)
     continuous = not bandit.rewards.discrete or bandit.rewards.edges is not None

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import LmabError
-from ..model.type_prior import TypePrior
 from ..planning.policies import VectorPolicy
+from ..policies.policy import Policy, bandit_behind
 from .live import LiveSession, restore
 from .messages import HistoryStep, SessionHistory
 from .service import Service
@@ -193,16 +193,16 @@ def _mean(n: int, total: float, squares: float) -> dict[str, float]:
     return {"mean": mean, "low": mean - reach, "high": mean + reach}
 
 
-def known_before(policy: Any) -> dict[str, Any] | None:
+def known_before(policy: Policy) -> dict[str, Any] | None:
     """The shares of the types by what is known before a session, and what knowing it is worth; None: it is not used.
 
     The worth is proved on the model: the mean over people of what the plan guarantees each of them, less what it
     guarantees if it takes everybody for the average person. None where the policy is no plan of vectors.
     """
-    prior: TypePrior | None = policy.type_prior
-    if prior is None:
+    prior, bandit = policy.type_prior, bandit_behind(policy)
+    if prior is None or bandit is None:
         return None
-    order, people, worth = policy.bandit.by_size, prior.people_of(), None
+    order, people, worth = bandit.by_size, prior.people_of(), None
     if people is not None and isinstance(policy, VectorPolicy):
         vectors, each = policy.vectors[policy.starts[-2] :], prior.weights(people.features)
         worth = float(people.shares @ (each @ vectors.T).max(axis=1) - (people.shares @ each @ vectors.T).max())
