@@ -95,6 +95,16 @@ def test_a_log_has_features_of_its_own():
         lmab.evaluate(GREEDY, log, horizon=2, type_prior=PRIOR)
 
 
+def test_a_log_without_the_features_that_the_policy_asks_for_is_noticed():
+    log = lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=2000, horizon=2, type_prior=PRIOR, rng=0)
+    plan = lmab.plan(BANDIT, horizon=2, type_prior=PRIOR)
+    assert lmab.evaluate(plan, log, horizon=2).notes == ()
+    with pytest.warns(lmab.errors.LmabWarning, match="from country, and the log was read without country, as if"):
+        found = lmab.evaluate(plan, replace(log, features=None), horizon=2)
+    assert len(found.notes) == 1
+    assert lmab.evaluate(lmab.Greedy(BANDIT), replace(log, features=None), horizon=2).notes == ()
+
+
 def returning():
     """Sessions of three persons, one of whom comes three times, in between the others."""
     persons = ["ann", "bob", "ann", None, "ann", "bob"]

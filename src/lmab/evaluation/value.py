@@ -195,6 +195,7 @@ def weigh(
     """Every estimate of the value of `policy` that a log allows, with effective samples and warnings."""
     notes = _seen_before(policy, sessions)
     policy = policy_of(policy)
+    notes += _not_known(policy, sessions)
     if fit_propensities:
         sessions, more = off_policy.fit_propensities(sessions)
         notes += more
@@ -219,6 +220,18 @@ def _seen_before(policy: Policy | Plan, sessions: Sessions) -> tuple[str, ...]:
     return (
         "these are the sessions that the model was fitted to, on which every policy looks better than it is: evaluate "
         "on other sessions, or certify the plan, which allows for this",
+    )
+
+
+def _not_known(policy: Policy, sessions: Sessions) -> tuple[str, ...]:
+    """That the log lacks columns from which the policy starts its sessions."""
+    asked = () if policy.type_prior is None else policy.type_prior.columns
+    lacking = [name for name in asked if sessions.features is None or name not in sessions.features]
+    if not lacking:
+        return ()
+    return (
+        f"the policy starts sessions from {', '.join(asked)}, and the log was read without {', '.join(lacking)}, as if "
+        "nobody had told: read the log with these features",
     )
 
 
