@@ -52,6 +52,20 @@ def test_by_value_has_the_given_weights():
         TypePrior.by_value("country", {"x": [0.5, 0.6]})
 
 
+def test_tables_show_the_most_frequent_values_and_say_so():
+    levels = tuple(f"l{i:02}" for i in range(30))
+    shares = np.array([1.0] * 20 + [2.0] * 10) / 40
+    when = Numeric("when", 1_795_000_000.0, 86_400.0)
+    prior = TypePrior((Category("land", levels, tuple(shares)), when), np.ones((32, 2)))
+    land, days = prior.shown()
+    assert [name for name, _ in land.rows] == ["l00", "l01", *levels[20:]]
+    assert land.remark == "Of land the 12 most frequent of 30 values."
+    assert len({name for name, _ in days.rows}) == 3
+    assert days.remark == ""
+    for name, weights in land.rows:
+        np.testing.assert_allclose(weights, prior.weights({"land": name})[0])
+
+
 def test_one_person_many_people_and_the_features_of_a_log_agree():
     prior = mixed_prior()
     columns = {"country": ["de", "fr", "de"], "age": [30.0, 50.0, 30.0]}

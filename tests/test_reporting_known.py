@@ -41,6 +41,13 @@ def test_the_report_shows_shares_of_types_by_value_and_what_they_are_worth():
         assert words in page, words
 
 
+def test_the_report_says_that_values_are_left_out():
+    many = lmab.TypePrior.by_value("city", {f"c{i}": [0.5 + i / 80, 0.5 - i / 80] for i in range(30)})
+    page = render(gather(TRUTH, lmab.plan(TRUTH, horizon=2, type_prior=many)))
+    assert "Of city the 12 most frequent of 30 values." in page
+    assert "<th>c11</th>" in page
+
+
 def test_bounds_are_for_the_people_of_the_report(log):
     """A plan that knows nothing of people proves what such plans can earn; with features one can earn more."""
     estimate = lmab.fit(log, n_types=2, check=False, rng=0)

@@ -50,7 +50,7 @@ def test_the_summary_tells_shares_of_types_by_value_and_what_knowing_them_is_wor
             found = (await client.http.get("/v1/summary")).json()["known"]
         order = policy.bandit.by_size
         [column] = found["columns"]
-        assert (column["name"], found["keep"]) == ("country", 0.5)
+        assert (column["name"], column["remark"], found["keep"]) == ("country", "", 0.5)
         for value, shares in column["values"]:
             np.testing.assert_allclose(shares, PRIOR.weights({"country": [value]})[0][order])
         people = PRIOR.people_of()

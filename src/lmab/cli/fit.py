@@ -38,7 +38,6 @@ from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json,
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
 
 _NO_SHARE = 5e-4  # Share of the sessions below which a type is not shown: it would read as 0.0%.
-_VALUES = 12  # Values of a column whose shares of types are shown.
 _FIT, _SAID = "The fit", "What is said about it"  # Groups of options in the help.
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 Form = StrEnum("Form", {name: name for name in FORMS})  # type: ignore[misc]
@@ -386,13 +385,19 @@ def _known(estimate: Estimate) -> list[list[str]]:
     order = estimate.bandit.by_size
     return [
         [
-            column,
-            value if isinstance(value, str) else f"{value:.4g}",
+            column.name,
+            value,
             ", ".join(f"{rank + 1}: {percent(float(weights[m]))}" for rank, m in enumerate(order)),
         ]
-        for column, values in prior.by_values().items()
-        for value, weights in list(values.items())[:_VALUES]
+        for column in prior.shown()
+        for value, weights in column.rows
     ]
+
+
+def _left_out(estimate: Estimate) -> list[str]:
+    """A sentence on each column that has more values than are shown."""
+    prior = estimate.type_prior
+    return [] if prior is None else [column.remark for column in prior.shown() if column.remark]
 
 
 def _check_summary(checked: Check) -> dict[str, Any]:
@@ -474,6 +479,8 @@ def _show(
     rows = _known(estimate)
     if rows:
         show_table("Known before a session", ["column", "value", "types"], rows)
+        for remark in _left_out(estimate):
+            say(remark)
     if estimate.type_prior is not None and estimate.type_prior.keep is not None:
         say(f"Who comes back has kept the type with probability {estimate.type_prior.keep:.2f}.")
     if wanted is not None:

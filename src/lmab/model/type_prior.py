@@ -6,11 +6,12 @@ is drawn anew from w(x).
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ _CUTS = 16  # A column of more numbers is cut at as many quantiles.
 _SORTED = 50_000  # Numbers of a longer column from which its quantiles are taken, about.
 _CHUNK = 1 << 14  # Rows handled at once: they stay in the cache.
 _FEW = 7  # Numbers of a row up to which sums by column have the bits of sums by row.
+_SHOWN = 12  # values of a column in a table
 _LLOYD = 20  # rounds of k-means
 _TINY = 1e-300
 
@@ -67,6 +69,14 @@ class Category:
     def examples(self) -> tuple[str, ...]:
         """The values that a table of weights shows."""
         return self.levels
+
+    def named(self, value: str) -> str:
+        return value
+
+    def most_frequent(self, most: int) -> tuple[str, ...]:
+        """At most so many of the levels, in their order."""
+        order = np.argsort(-np.array(self.shares), kind="stable")[:most]
+        return tuple(self.levels[place] for place in np.sort(order))
 
 
 @dataclass(frozen=True)
@@ -108,8 +118,30 @@ class Numeric:
         """The values that a table of weights shows: one standard deviation below the mean, the mean, one above."""
         return (self.mean - self.scale, self.mean, self.mean + self.scale)
 
+    def named(self, value: float) -> str:
+        """With as many digits as tell numbers apart that lie one standard deviation from each other."""
+        size = max(abs(self.mean), self.scale) / self.scale
+        return f"{value:.{max(4, min(17, math.ceil(math.log10(size)) + 2))}g}"
+
+    def most_frequent(self, most: int) -> tuple[float, ...]:
+        return self.examples
+
 
 Term = Category | Numeric
+
+
+class ColumnShown(NamedTuple):
+    """A column as tables show it."""
+
+    name: str
+    rows: tuple[tuple[str, Float[Array, "M"]], ...]  # values, and the weights of the types among people who have them
+    n_values: int  # those that could be shown
+
+    @property
+    def remark(self) -> str:
+        """That values are left out; empty where none are."""
+        left_out = self.n_values > len(self.rows)
+        return f"Of {self.name} the {len(self.rows)} most frequent of {self.n_values:,} values." if left_out else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,6 +313,16 @@ class TypePrior:
         return {
             term.name: {value: self.weights({term.name: [value]})[0] for value in term.examples} for term in self.terms
         }
+
+    def shown(self) -> list[ColumnShown]:
+        """The same for the most frequent values, with names for tables."""
+        found = []
+        for term in self.terms:
+            values: Any = term.most_frequent(_SHOWN)
+            weights = self.weights({term.name: list(values)})
+            rows = tuple((term.named(value), row) for value, row in zip(values, weights, strict=True))
+            found.append(ColumnShown(term.name, rows, len(term.examples)))
+        return found
 
     def relabel(self, types: Sequence[int]) -> TypePrior:
         """The same prior with type i renamed from `types[i]`."""

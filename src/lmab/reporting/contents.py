@@ -33,7 +33,6 @@ _SEED = 0  # The sessions are drawn with this seed that are simulated where no e
 _MOST_SESSIONS = 50_000  # A larger held-out log is checked on this many of its sessions.
 _FEWEST = 30  # A step is shown where at least this many sessions reach it.
 _BINS, _REACH = 16, 3.2  # The density has this many bins along each factor, from -3.2 to 3.2.
-_VALUES = 12  # Values of a column that are shown, at most.
 _GROUPS = 5  # The tree of a traits model shows fifths of the sessions along factor 1.
 _SIMULATED = 500  # Sessions simulated; the density takes at most this many sessions of a log for each bin.
 
@@ -62,6 +61,7 @@ class KnownBefore:
     shares: dict[str, dict[str, Float[Array, "M"]]]  # weights of the types by column and value
     keep: float | None  # chance that a person who comes back has kept the type
     worth: float | None  # what the policy earns more per session than if nothing were known; None: it asks for nothing
+    left_out: tuple[str, ...] = ()  # a sentence on each column that has more values than are shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,17 +170,15 @@ def known_before(
     prior: TypePrior, bandit: LatentBandit, policy: Policy, worth: Worth, horizon: int
 ) -> KnownBefore | None:
     """The shares of types by what is known, and what knowing it is worth; None where a prior knows nothing."""
-    shares: dict[str, dict[str, Float[Array, "M"]]] = {}
-    for name, values in prior.by_values().items():
-        some = list(values.items())[:_VALUES]
-        shares[name] = {value if isinstance(value, str) else f"{value:.4g}": weights for value, weights in some}
+    columns = prior.shown()
+    shares = {column.name: dict(column.rows) for column in columns}
     if not shares and prior.keep is None:
         return None
     gained = None
     if shares and policy.type_prior is not None:
         alone = value_of(policy, bandit, horizon=horizon, rng=_SEED)  # everybody starts as the average person
         gained = worth.policy.mean - alone.mean
-    return KnownBefore(shares, prior.keep, gained)
+    return KnownBefore(shares, prior.keep, gained, tuple(column.remark for column in columns if column.remark))
 
 
 def _estimate_behind(model: LatentBandit | Estimate, policy: Policy | Plan | None) -> Estimate | None:

@@ -309,7 +309,11 @@ def known_before(contents: Contents) -> Markup:
         element("h2", "What is known before a session"),
         *(element("p", sentence) for sentence in said),
         *tables,
-        element("p", "Shares of the types by value; other columns are those of the average person.", class_="soft")
+        element(
+            "p",
+            " ".join(["Shares of the types by value; other columns are those of the average person.", *known.left_out]),
+            class_="soft",
+        )
         if tables
         else _NOTHING,
     )

@@ -116,7 +116,7 @@ function known(k) {
     const head = column.values[0][1].map((_, m) => `<th>type ${m + 1}</th>`).join("");
     const rows = column.values.map(([value, shares]) => `<tr><td>${esc(value)}</td>${shares.map(share => `<td class=cell data-share="${share}">${percent(share)}</td>`).join("")}</tr>`).join("");
     return `<table><tr><th>${esc(column.name)}</th>${head}</tr>${rows}</table>`; }).join("");
-  return `${worth}${keep}${tables}${tables ? "<p class=soft>Shares of the types by value; other columns are those of the average person.</p>" : ""}`;
+  return `${worth}${keep}${tables}${tables ? `<p class=soft>Shares of the types by value; other columns are those of the average person.${esc(k.columns.map(column => column.remark && " " + column.remark).join(""))}</p>` : ""}`;
 }
 function shade() {  // styles are set by the script, because the page allows none in its text
   for (const cell of document.querySelectorAll("[data-share]")) cell.style.background = `color-mix(in srgb, var(--c0) ${Math.round(70 * cell.dataset.share)}%, transparent)`;

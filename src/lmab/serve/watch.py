@@ -30,7 +30,6 @@ _FRESH = 2.0  # seconds for which an answer is kept
 _REST = 10.0  # times what a summary took: the page must not keep a processor busy
 _ARMS = 12  # arms by name; the others are one row
 _NORMAL = 1.96  # Standard errors on each side of a 95% interval.
-_VALUES = 12  # values of a column whose shares of the types are shown
 _SHOWN = 1000  # steps of a session that are shown
 
 
@@ -207,14 +206,14 @@ def known_before(policy: Policy) -> dict[str, Any] | None:
         vectors, each = policy.vectors[policy.starts[-2] :], prior.weights(people.features)
         worth = float(people.shares @ (each @ vectors.T).max(axis=1) - (people.shares @ each @ vectors.T).max())
     columns = [
-        {"name": name, "values": [[_named(value), [float(weights[m]) for m in order]] for value, weights in some]}
-        for name, some in ((name, list(values.items())[:_VALUES]) for name, values in prior.by_values().items())
+        {
+            "name": column.name,
+            "values": [[value, [float(weights[m]) for m in order]] for value, weights in column.rows],
+            "remark": column.remark,
+        }
+        for column in prior.shown()
     ]
     return {"columns": columns, "keep": prior.keep, "worth": worth}
-
-
-def _named(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def per_minute(buckets: Iterable[Bucket], now: float) -> list[int]:
