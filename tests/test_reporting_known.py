@@ -36,7 +36,8 @@ def test_the_report_shows_shares_of_types_by_value_and_what_they_are_worth():
     assert found.known.worth > 0.1
     np.testing.assert_allclose(found.known.shares["country"]["de"], [0.9, 0.1])
     page = render(found)
-    for words in ("What is known before a session", "<th>country</th>", "<th>fr</th>", "<td>80%</td>",
+    for words in ("What is known before a session", "Nothing is known here before the session",
+                  "<th>country</th>", "<th>fr</th>", "<td>80%</td>",
                   "kept the type with probability 0.40", f"worth {found.known.worth:+.4g} per session"):  # fmt: skip
         assert words in page, words
 
@@ -69,6 +70,7 @@ def test_without_features_the_report_says_nothing_of_them():
     plan = lmab.plan(TRUTH, horizon=3)
     assert gather(TRUTH, plan).known is None
     assert "known before" not in render(gather(TRUTH, plan))
+    assert "Nothing is known here" not in render(gather(TRUTH, plan))
     blind = lmab.plan(TRUTH, horizon=3, type_prior=lmab.TypePrior.constant([0.5, 0.5]))
     assert gather(TRUTH, blind).known is None
     again = lmab.plan(TRUTH, horizon=3, type_prior=lmab.TypePrior.constant([0.5, 0.5], keep=0.7))

@@ -402,6 +402,8 @@ def tree(contents: Contents) -> Markup:
     )
     if contents.people is not None:
         note += " Types are here the fifths of all sessions along factor 1, from its low end."
+    if contents.known is not None and contents.known.shares:
+        note += " Nothing is known here before the session: with features it starts from another belief."
     cut = [name for name in names(contents.tree) if shortened(name)[1]]
     full = f"In full: {'; '.join(cut)}." if cut else ""
     return element(
