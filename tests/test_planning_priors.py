@@ -356,13 +356,21 @@ def test_ctrl_c_leaves_a_plan_for_many_priors():
     assert 0 <= plan.policy.act_on([]) < 60
 
 
-def test_each_group_has_its_part_of_the_memory():
+@pytest.mark.parametrize("work", ["proofs", "trials"])
+def test_each_group_has_its_part_of_the_memory(monkeypatch, work):
     """A group that may not grow ends the search, whoever works on the others; all together keep the limit."""
     bandit, prior, horizon = many_priors(7, 30, 64, 7)
+    if work == "trials":
+        monkeypatch.setattr(search_room, "_PROOF", 1)
+    else:
+        monkeypatch.setattr(search_room, "_START", 330)  # vectors for which there is room at first
+        monkeypatch.setattr(Search, "_may_grow", lambda self, group: False)
     method = lmab.Certified(gap=1e-6, memory_limit=2e7, threads=2)
     plan = lmab.plan(bandit, horizon=horizon, type_prior=prior, method=method)
     assert plan.status == "memory limit"
     assert plan.lower < plan.upper
+    if work == "proofs":
+        return
     weights = prior.weights({"group": [str(g) for g in range(64)]})
     search = Search(Problem.of(bandit, horizon, priors=weights, shares=np.full(64, 1 / 64)), 0, memory_limit=2e7)
     search.look_ahead(Clock(60.0))

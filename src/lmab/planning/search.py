@@ -299,6 +299,10 @@ class Search:
         own = self.lowers[group if len(self.lowers) > 1 else 0]
         return sum(array.nbytes for part in (own, self.uppers[group], *trees) for array in part)
 
+    def _may_grow(self, group: int) -> bool:
+        """Whether arrays of a group may double: while they do, both copies are there."""
+        return 3 * self._memory(group) <= self.memory_limit / len(self.uppers)
+
     def advance(self, tolerance: float, work: int = _WORK) -> bool:
         """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
 
@@ -341,6 +345,9 @@ class Search:
                     price = self.prices[root]
                     found = kernels.prove(arms, price, charges, lower, proof, start, horizon, *bounds, _PROOF)
                     reason, nodes.upper[0] = found
+                    if reason == FULL and not self._may_grow(group):
+                        self.full = True
+                        return
                     if reason == FULL:
                         self.lowers[own], proof = _more_vectors(lower), None
 
@@ -367,11 +374,10 @@ class Search:
         if _share_of_dead_points(upper) > _DEAD:
             self._bury_dead_points(group)
         if reason == FULL:
-            full = 3 * self._memory(group) > self.memory_limit / len(self.uppers)  # doubling, both copies are there
-            if full:
-                self.full = True
-            else:
+            if self._may_grow(group):
                 self._grow(root)
+            else:
+                self.full = True
         return bool(reason == CLOSED)
 
     def charge_for_information(self, clock: Clock) -> None:
@@ -404,7 +410,9 @@ class Search:
         """Take over the prices, and grow the trees anew: what opened nodes hold was computed without. Points stay."""
         horizon, old = self.problem.horizon, self.upper_bounds
         whole = np.ascontiguousarray  # numba would compile the search anew for slices of what several priors share
-        self.prices = [Price(whole(price.planes), whole(price.rates), np.log(price.prior)) for price in prices]
+        logs = [np.log(np.maximum(price.prior, TINY)) for price in prices]
+        pairs = zip(prices, logs, strict=True)
+        self.prices = [Price(whole(price.planes), whole(price.rates), log) for price, log in pairs]
         self.charges = [whole(price.arms.transpose(0, 2, 1)) for price in prices]
         priced = [prices[0].at_start * self.problem.weights.sum()]
         if len(self.roots) > 1:  # off its own prior, a price also charges for what the prior tells

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from ..._shapes import Array, Bool, Float, Integer
-from ..reference.planning_search import CLOSE, CLOSED, FULL, KEEP, LESS, MORE, SHRINK, TINY, TRIES
+from ..reference.planning_search import CLOSE, CLOSED, FULL, KEEP, LESS, MORE, MOST_TRIES, SHRINK, TINY, TRIES
 from .planning import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache
@@ -110,7 +110,7 @@ class Proof(NamedTuple):
     screen: Float[Array, "1 BLOCK"]  # what they earn
     slots: Integer[Array, "SLOTS"]  # keys of beliefs where the proof was; 0: free
     known_beliefs: Float[Array, "SLOTS M"]
-    known: Float[Array, "SLOTS"]  # upper bounds there
+    known: Float[Array, "SLOTS 2"]  # upper and lower bounds there
     counts: Integer[Array, "1"]
     spent: Integer[Array, "1"]  # multiplications
 
@@ -142,7 +142,7 @@ def new_proof(arms, lower, horizon):
         np.empty((1, BLOCK), np.float32),
         np.zeros(SLOTS, np.int64),
         np.empty((SLOTS, n_types)),
-        np.empty(SLOTS),
+        np.empty((SLOTS, 2)),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
     )
@@ -159,19 +159,22 @@ def prove(arms, price, charges, lower, proof, start, horizon, upper, tolerance, 
 
 @free
 def _proof(arms, price, charges, lower, proof, horizon, upper, tolerance, work):
-    reason = np.int64(-1)
+    reason, tries = np.int64(-1), TRIES
     while reason < 0:
         low, _ = _best_vector(lower.vectors, lower.counts, horizon, proof.beliefs, horizon, proof.sums)
         if upper - low <= tolerance:
             reason = CLOSED
         else:
             proof.bounds[horizon, 0], proof.bounds[horizon, 2] = low + tolerance, low
-            _bound_start(arms, price, charges, lower, proof, horizon, CLOSE * tolerance, work)
+            _bound_start(arms, price, charges, lower, proof, horizon, CLOSE * tolerance, work, tries)
             upper = min(upper, proof.bounds[horizon, 1])
             if not _space(lower):
                 reason = FULL
-            elif proof.spent[0] >= work or (proof.bounds[horizon, 2] <= low and upper - low > tolerance):
+            elif proof.spent[0] >= work:
                 reason = MORE
+            elif proof.bounds[horizon, 2] <= low and upper - low > tolerance:  # given up: neither proved nor refuted
+                tries *= 2
+                reason = MORE if tries > MOST_TRIES else reason
     return reason, upper
 
 
@@ -184,19 +187,19 @@ def _space(lower):
 
 
 @part
-def _bound_start(arms, price, charges, lower, proof, horizon, close, work):
+def _bound_start(arms, price, charges, lower, proof, horizon, close, work, tries):
     """The reference's `_bounded`, for the start: down to a child and up again, one node for each of the steps to go."""
     steps, down = np.int64(horizon), True
     while steps <= horizon:
         if down:
             _visit(arms, price, charges, lower, proof, steps, close)
-        down = steps > 2 and _press(arms, price, charges, lower, proof, steps, work)
+        down = steps > 2 and _press(arms, price, charges, lower, proof, steps, work, tries)
         if down:
             steps -= 1
         else:
             if steps < horizon:
                 _remember(proof, steps)
-                _tell_parent(proof, steps + 1)
+                _tell_parent(proof, steps + 1, tries)
             steps += 1
 
 
@@ -300,7 +303,7 @@ def _best_last(last, child, sums):
 
 
 @part
-def _press(arms, price, charges, lower, proof, steps, work):
+def _press(arms, price, charges, lower, proof, steps, work, tries):
     """The next target for a child of the node; whether there is one, or the node is proved, refuted or given up."""
     bounds, place, count = proof.bounds[steps], proof.places[steps, 0], proof.places[steps, 3]
     values, n_values, target = proof.values[steps], proof.uppers.shape[1], proof.bounds[steps, 0]
@@ -331,7 +334,7 @@ def _press(arms, price, charges, lower, proof, steps, work):
             proof.places[steps, 0] = -1
             continue
         hopeless = z < 0 or rest <= bounds[3]
-        if over or down >= target - bounds[3] or (hopeless and proof.places[steps, 2] == TRIES):
+        if over or down >= target - bounds[3] or (hopeless and proof.places[steps, 2] == tries):
             values[place] = up
             if not over and down > bounds[2] + bounds[3]:
                 bounds[2] = _add_backed_up(arms, lower, proof, steps, arm)
@@ -367,17 +370,18 @@ def _look(arms, price, charges, lower, proof, steps, arm):
         proof.uppers[steps, z] = _priced_child(arms, charges, proof, steps, code, rate)
         slot = _slot(proof, proof.keys[steps] + arms.keys[code], proof.child, 0)
         if proof.slots[slot] != 0:
-            proof.uppers[steps, z] = min(proof.uppers[steps, z], proof.known[slot])
-        proof.lowers[steps, z] = _highest_plan(
-            proof.plans, lower.counts[steps - 1], steps - 1, proof.child, proof.screen
-        )
+            proof.uppers[steps, z] = min(proof.uppers[steps, z], proof.known[slot, 0])
+            proof.lowers[steps, z] = proof.known[slot, 1]
+        else:
+            count = lower.counts[steps - 1]
+            proof.lowers[steps, z] = _highest_plan(proof.plans, count, steps - 1, proof.child, proof.screen)
+            proof.spent[0] += proof.child.size * count
         proof.done[steps, z] = False
     proof.places[steps, 2] = 0
-    proof.spent[0] += n_values * proof.child.size * lower.counts[steps - 1]
 
 
 @part
-def _tell_parent(proof, steps):
+def _tell_parent(proof, steps, tries):
     """What was found at a child, in the bounds at the children of the node."""
     z, up, low, aim = (
         proof.places[steps, 1],
@@ -388,23 +392,24 @@ def _tell_parent(proof, steps):
     proof.uppers[steps, z] = min(proof.uppers[steps, z], up)
     if low > proof.lowers[steps, z]:
         proof.lowers[steps, z] = low
-        if up > aim and proof.places[steps, 2] < TRIES:
+        if up > aim and proof.places[steps, 2] < tries:
             proof.done[steps, z] = False
             proof.places[steps, 2] += 1
 
 
 @part
 def _remember(proof, steps):
-    """Keep the upper bound that was found at a node, or take the lower one from before."""
+    """Keep the bounds that were found at a node; the upper one is at most what was found there before."""
     slot = _slot(proof, proof.keys[steps], proof.beliefs, steps)
     if proof.slots[slot] != 0:
-        proof.known[slot] = min(proof.known[slot], proof.bounds[steps, 1])
-        proof.bounds[steps, 1] = proof.known[slot]
+        proof.bounds[steps, 1] = min(proof.known[slot, 0], proof.bounds[steps, 1])
     elif 2 * proof.counts[0] < len(proof.slots):
-        proof.slots[slot], proof.known[slot] = proof.keys[steps], proof.bounds[steps, 1]
+        proof.slots[slot] = proof.keys[steps]
         for m in range(proof.beliefs.shape[1]):
             proof.known_beliefs[slot, m] = proof.beliefs[steps, m]
         proof.counts[0] += 1
+    if proof.slots[slot] != 0:
+        proof.known[slot, 0], proof.known[slot, 1] = proof.bounds[steps, 1], proof.bounds[steps, 2]
 
 
 @fast

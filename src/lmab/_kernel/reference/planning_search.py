@@ -36,7 +36,8 @@ from ..._shapes import Array, Bool, Float, Integer
 TINY = 1e-300  # probabilities below count as this where a logarithm or a ratio is taken
 KEEP = 1e-3  # a new vector or point must improve by this fraction of the tolerated error
 CLOSE = 1e-2  # of the tolerated error: bounds as close to a target as this do not say on which side of it a value is
-TRIES = 2  # shares of what is tolerated that the values of an arm get in a proof, before it is given up
+TRIES = 2  # how often what a proof tolerates is shared out anew among the values of an arm before it is given up
+MOST_TRIES = 16  # the same, after doubling at the start until the proof succeeds
 LESS = 0.85  # of the best factor of a point, at which the price of what the point leaves is tried, too
 SHRINK = 1 - 2 * KEEP  # a step later less error is tolerated, by more than what KEEP may lose: else trials could stall
 
@@ -154,24 +155,28 @@ def prove(
     """
     proof.spent[0] = 0
     proof.known.clear()
-    while True:
+    tries = TRIES
+    while tries <= MOST_TRIES:
         low = _best_vector(lower, start, horizon)[0]
         if upper - low <= tolerance:
             return CLOSED, upper
         place = _Place(start, np.log(np.maximum(start, TINY)), 0, horizon, low + tolerance, low)
-        found, raised = _bounded(_Problem(arms, price, charges, lower, proof, CLOSE * tolerance, work), place)
+        found, raised = _bounded(_Problem(arms, price, charges, lower, proof, CLOSE * tolerance, work, tries), place)
         upper = min(upper, found)
         if not _space(lower):
             return FULL, upper
-        if proof.spent[0] >= work or (raised <= low and upper - low > tolerance):
-            return MORE, upper
+        if proof.spent[0] >= work:
+            break
+        if raised <= low and upper - low > tolerance:  # given up: neither proved nor refuted
+            tries *= 2
+    return MORE, upper
 
 
 class Proof(NamedTuple):
     """What a proof keeps."""
 
     spent: Integer[Array, "1"]  # multiplications
-    known: dict[int, float]  # upper bounds at beliefs where it was before, by key
+    known: dict[int, tuple[float, float]]  # upper and lower bounds at beliefs where it was before, by key
 
 
 def new_proof(arms: Arms, lower: Lower, horizon: int) -> Proof:
@@ -189,6 +194,7 @@ class _Problem(NamedTuple):
     proof: Proof
     close: float  # bounds nearer to a target than this, per mass, count as there
     work: int
+    tries: int
 
     @property
     def over(self) -> bool:
@@ -280,10 +286,14 @@ def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
     codes = np.arange(arm * n_values, (arm + 1) * n_values)
     children, keys = at.x * arms.table[codes], [at.key + int(arms.keys[code]) for code in codes]
     mean, known = float(arms.means[arm] @ at.x), problem.proof.known
-    ups = np.array([_priced_child(problem, at, int(code)) for code in codes])
-    ups = np.array([min(up, known.get(key, np.inf)) for up, key in zip(ups, keys, strict=True)])
-    lows = np.array([_best_vector(lower, child, at.steps - 1)[0] for child in children])
-    problem.proof.spent[0] += children.size * lower.counts[at.steps - 1]
+    ups, lows = np.empty((2, n_values))
+    for z, (code, child, key) in enumerate(zip(codes.tolist(), children, keys, strict=True)):
+        ups[z] = _priced_child(problem, at, code)
+        if key in known:
+            ups[z], lows[z] = min(ups[z], known[key][0]), known[key][1]
+        else:
+            lows[z] = _best_vector(lower, child, at.steps - 1)[0]
+            problem.proof.spent[0] += child.size * lower.counts[at.steps - 1]
     done, tries = np.zeros(n_values, bool), 0
     while mean + ups.sum() > at.target:
         rest, waiting = at.target - mean - np.where(done, ups, lows).sum(), np.where(done, -np.inf, ups - lows)
@@ -291,7 +301,7 @@ def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
         down = mean + lows.sum()
         if problem.over:
             break
-        if down >= at.target - close or (hopeless and tries == TRIES):
+        if down >= at.target - close or (hopeless and tries == problem.tries):
             if down > at.low + close:
                 return mean + ups.sum(), _added(arms, lower, at.x, arm, at.steps)
             break
@@ -305,11 +315,12 @@ def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
         logs = at.logs + problem.charges.logs[codes[z]]
         child = _Place(children[z], logs, keys[z], at.steps - 1, target, float(lows[z]))
         up, low = _bounded(problem, child)
-        known[keys[z]] = min(up, known.get(keys[z], np.inf))
-        ups[z] = min(ups[z], known[keys[z]])
+        up = min(up, known[keys[z]][0]) if keys[z] in known else up
+        known[keys[z]] = up, low
+        ups[z] = min(ups[z], up)
         if low > lows[z]:
             lows[z] = low
-            if up > target and tries < TRIES:
+            if up > target and tries < problem.tries:
                 done[z], tries = False, tries + 1
     return float(mean + ups.sum()), at.low
 
