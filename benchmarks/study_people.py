@@ -302,7 +302,7 @@ STUDIES: dict[str, tuple[Callable[[str, int], Row], Sequence[str], int]] = {
     "keep": (keep, (".3", ".6", ".9"), 1),
     "keep-given": (keep_given, (".3", ".6", ".9"), 4),
     "election": (election, ("5",), 8),
-    "plans": (plans, tuple(WORDS), 12),  # the search was tuned on the first 6 of each
+    "plans": (plans, tuple(WORDS), 18),  # search and policy were tuned on the first 12 of each
 }
 
 

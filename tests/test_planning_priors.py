@@ -428,7 +428,7 @@ def looking(seed=5, horizon=5):
     return lmab.plan(bandit, horizon=horizon, type_prior=prior), drawn[6:]
 
 
-def brute_force(policy, belief, left, depth, tried=4):
+def brute_force(policy, belief, left, depth, tried=8):
     """The worth of each of the arms whose plans are worth most, looking `depth` rewards ahead, one by one."""
     stage = slice(policy.starts[left - 1], policy.starts[left])
     worth = dict.fromkeys(range(policy.bandit.n_arms), -np.inf)
@@ -437,7 +437,7 @@ def brute_force(policy, belief, left, depth, tried=4):
     if depth == 0:
         return worth
     found, table = {}, policy.bandit.outcomes(2).table
-    for arm in sorted(worth, key=worth.get)[-tried:]:
+    for arm in sorted((arm for arm in worth if worth[arm] > -np.inf), key=worth.get)[-tried:]:
         after = [belief * table[2 * arm + value] for value in (0, 1)]
         later = [max(brute_force(policy, each, left - 1, depth - 1).values()) for each in after]
         found[arm] = float(belief @ policy.bandit.means[:, arm]) + sum(later)
@@ -552,7 +552,7 @@ def test_how_far_a_policy_looks_depends_on_the_work_alone(monkeypatch):
     plan, others = looking()
     policy = plan.policy
     assert [policy._depth(step) for step in range(5)] == [2, 2, 1, 0, 0]
-    monkeypatch.setattr(lmab.planning.policies, "_LOOKED", 8 * 5 * len(policy._stage(4)))
+    monkeypatch.setattr(lmab.planning.policies, "_LOOKED", 16 * 5 * len(policy._stage(4)))
     assert policy._depth(0) == 1
     chosen = policy.act(State(0, others, single=False))
     for belief, arm in zip(others, chosen.tolist(), strict=True):

@@ -29,7 +29,7 @@ _CHUNK = 1 << 22  # scores computed at once
 _WALKED = 20_000  # histories of one step that are walked to bound a policy from below
 LOOKS = 3  # first steps at which the policy of a plan for many priors looks ahead
 _AHEAD = 2  # rewards that it looks ahead there, at most
-_TRIED = 4  # arms that it tries there: those with which the plans that are worth most begin
+_TRIED = 8  # arms that it tries there: those with which the plans that are worth most begin
 _LOOKED = 1 << 21  # multiplications that looking ahead may take at a belief
 OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
 
