@@ -234,7 +234,7 @@ def _visit(arms, price, charges, lower, proof, steps, close):
     proof.bounds[steps, 1], proof.bounds[steps, 3] = found, close * mass
     proof.places[steps, 0], proof.places[steps, 3] = -1, count
     if steps == 2:
-        _solve(arms, charges, lower, proof)
+        _solve(arms, charges, lower, proof, steps)
 
 
 @fast
@@ -266,25 +266,26 @@ def _priced_child(arms, charges, proof, steps, code, rate):
 
 
 @part
-def _solve(arms, charges, lower, proof):
+def _solve(arms, charges, lower, proof, steps):
     """With two steps to go: the optimal value, or as soon as that is proved to be at most the target, a bound."""
-    values, count, target, n_values = proof.values[2], proof.places[2, 3], proof.bounds[2, 0], proof.uppers.shape[1]
+    values, bounds, row = proof.values[steps], proof.bounds[steps], np.int64(0)  # no literals: see `_widest`
+    count, target, n_values = proof.places[steps, 3], bounds[0], proof.uppers.shape[1]
     found, best, place = LOW, np.int64(-1), _highest_of(values, count)
     while place >= 0 and values[place] > max(target, found):
-        arm = proof.candidates[2, place]
-        exact = _dot(arms.means, arm, proof.beliefs, 2)
+        arm = proof.candidates[steps, place]
+        exact = _dot(arms.means, arm, proof.beliefs, steps)
         for z in range(n_values):
-            _child(proof.beliefs, 2, arms.table, arm * n_values + z, proof.child, 0)
+            _child(proof.beliefs, steps, arms.table, arm * n_values + z, proof.child, row)
             exact += _best_last(charges.last, proof.child, proof.sums)
         proof.spent[0] += n_values * charges.last.size
         values[place] = LOW
         if exact > found:
             found, best = exact, arm
         place = _highest_of(values, count)
-    if found > target and found > proof.bounds[2, 2] + proof.bounds[2, 3] and _space(lower):
-        proof.bounds[2, 2] = _add_backed_up(arms, lower, proof, 2, best)
-    found = max(found, proof.bounds[2, 1])
-    proof.bounds[2, 1] = found if place < 0 else max(found, values[place])
+    if found > target and found > bounds[2] + bounds[3] and _space(lower):
+        bounds[2] = _add_backed_up(arms, lower, proof, steps, best)
+    found = max(found, bounds[1])
+    bounds[1] = found if place < 0 else max(found, values[place])
 
 
 @fast
@@ -363,12 +364,12 @@ def _press(arms, price, charges, lower, proof, steps, work, tries):
 @part
 def _look(arms, price, charges, lower, proof, steps, arm):
     """Bounds at the children of an arm, by the price, by what the proof found there before and by the vectors."""
-    n_values, rate = proof.uppers.shape[1], price.rates[steps - 1]
+    n_values, rate, row = proof.uppers.shape[1], price.rates[steps - 1], np.int64(0)
     for z in range(n_values):
         code = arm * n_values + z
-        _child(proof.beliefs, steps, arms.table, code, proof.child, 0)
+        _child(proof.beliefs, steps, arms.table, code, proof.child, row)
         proof.uppers[steps, z] = _priced_child(arms, charges, proof, steps, code, rate)
-        slot = _slot(proof, proof.keys[steps] + arms.keys[code], proof.child, 0)
+        slot = _slot(proof, proof.keys[steps] + arms.keys[code], proof.child, row)
         if proof.slots[slot] != 0:
             proof.uppers[steps, z] = min(proof.uppers[steps, z], proof.known[slot, 0])
             proof.lowers[steps, z] = proof.known[slot, 1]
@@ -452,17 +453,17 @@ def _add_backed_up(arms, lower, proof, steps, arm):
 @fast
 def _back_up(arms, lower, beliefs, row, steps, arm, child, vector, sums):
     """vector = what the arm earns in every type, and then the best plans found so far for the beliefs after it."""
-    n_types, n_values = beliefs.shape[1], arms.table.shape[0] // arms.means.shape[0]
+    n_types, n_values, only = beliefs.shape[1], arms.table.shape[0] // arms.means.shape[0], np.int64(0)
     for m in range(n_types):
         vector[0, m] = arms.means[arm, m]
     for code in range(arm * n_values, (arm + 1) * n_values):
-        _child(beliefs, row, arms.table, code, child, 0)
+        _child(beliefs, row, arms.table, code, child, only)
         if steps == 2:
-            best = _last_step(arms.last, child, 0)
+            best = _last_step(arms.last, child, only)
             for m in range(n_types):
                 vector[0, m] += arms.table[code, m] * arms.last[best, m]
         else:
-            _, best = _best_vector(lower.vectors, lower.counts, steps - 1, child, 0, sums)
+            _, best = _best_vector(lower.vectors, lower.counts, steps - 1, child, only, sums)
             for m in range(n_types):
                 vector[0, m] += arms.table[code, m] * lower.vectors[steps - 1, m, best]
 
