@@ -198,6 +198,24 @@ def test_proofs_remember_beliefs_by_what_they_are_not_by_their_number():
     assert compiled_search._slot(proof, 77, beliefs, 0) == first
 
 
+def test_a_bound_that_a_proof_remembers_never_rises():
+    it = Problem.of(lmab.random_bandit(3, 8, kind="hard", rng=generator(1)), 5)
+    search = Search(it, seed=0)
+    proof = compiled_search.new_proof(search.arms, search.lowers[0], 5)
+    proof.beliefs[3], proof.keys[3] = [0.2, 0.1, 0.3], 9
+    for found, low, kept in ((2.0, 1.0, 2.0), (1.5, 1.1, 1.5), (1.8, 1.2, 1.5)):
+        proof.bounds[3, 1:3] = found, low
+        compiled_search._remember(proof, 3)
+        slot = compiled_search._slot(proof, 9, proof.beliefs, 3)
+        assert proof.bounds[3, 1] == kept
+        assert proof.known[slot].tolist() == [kept, low]
+    assert proof.counts[0] == 1
+    proof.counts[0] = len(proof.slots) // 2  # half full: others are not kept
+    proof.keys[3] = 10
+    compiled_search._remember(proof, 3)
+    assert proof.slots[compiled_search._slot(proof, 10, proof.beliefs, 3)] == 0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
     """Against a linear program's answer by dense sampling of the factor, and the reference against the compiled."""
