@@ -63,16 +63,17 @@ def test_no_bound_is_below_the_optimum_on_thousands():
         assert check_everywhere(seed) >= 0, seed
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_the_plane_of_an_arm_is_at_least_its_value_by_the_prices_after_it(seed):
-    bandit, horizon = any_bandit(seed)
+@pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
+@pytest.mark.parametrize("seed", range(30))
+def test_the_plane_of_an_arm_is_at_least_its_value_by_the_prices_after_it(seed, leaving):
+    bandit, horizon = bandit_people_leave(seed) if leaving else any_bandit(seed)
     problem, rng = Problem.of(bandit, horizon, 12), np.random.default_rng(seed)
-    shares = problem.weights / problem.weights.sum()
-    near = (shares + rng.dirichlet(np.ones(len(shares)), 3)) / 2
-    prices = [
-        information_price(problem.means, problem.table, problem.weights, horizon, rounds=int(rng.integers(6))),
-        *information_prices(problem.means, problem.table, near, horizon),
-    ]
+    shares, given = problem.weights / problem.weights.sum(), (problem.means, problem.table)
+    rounds = int(rng.integers(6))
+    prices = [information_price(*given, shares, horizon, people_leave=leaving, rounds=rounds)]
+    if not leaving:
+        near = (shares + rng.dirichlet(np.ones(len(shares)), 3)) / 2
+        prices += information_prices(*given, near, horizon)
     n_values = len(problem.table) // problem.n_arms
     beliefs = rng.dirichlet(np.full(len(shares), 0.5), 12) * rng.random((12, 1))
     beliefs[rng.random(beliefs.shape) < 0.1] = 0

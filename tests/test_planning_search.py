@@ -119,12 +119,13 @@ def proved(module, search, charges, tolerance, work=1 << 30):
     return reason, upper, int(proof.spent[0])
 
 
+@pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
 @pytest.mark.parametrize("backups", [0, 20])
 @pytest.mark.parametrize("seed", range(20))
-def test_proofs_close_the_gap_around_the_optimum(seed, backups):
+def test_proofs_close_the_gap_around_the_optimum(seed, backups, leaving):
     spent = []
     for module in (reference_search, compiled_search):
-        it = problem(seed)
+        it = problem(seed, leaving=leaving)
         search, charges = prepared(it, backups)
         best, tolerance = lmab.plan(it.bandit, horizon=5, method=lmab.Exact()).lower, 1e-3 * it.scale
         reason, upper, work = proved(module, search, charges, tolerance)
@@ -141,7 +142,7 @@ def test_proofs_close_the_gap_around_the_optimum(seed, backups):
 def test_a_proof_that_is_given_up_is_still_a_bound(work):
     for module in (reference_search, compiled_search):
         for seed in range(8):
-            it = problem(seed)
+            it = problem(seed, leaving=seed % 2 == 0)
             search, charges = prepared(it)
             best = lmab.plan(it.bandit, horizon=5, method=lmab.Exact()).lower
             reason, upper, spent = proved(module, search, charges, 1e-5 * it.scale, work)

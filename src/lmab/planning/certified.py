@@ -119,7 +119,7 @@ class Certified:
                     search.advance(tolerance, _GLANCE)
                 if search.upper_bound - search.lower_bound > tolerance:
                     search.back_up(rounds[batch])
-                if many and not search.problem.people_leave:
+                if many:
                     search.prove(self._tolerance(search.problem, search.lower_bound), clock)
                 continue
             leave = search.problem.people_leave

@@ -39,7 +39,7 @@ class InformationPrice:
     planes: Float[Array, "T M"]  # C_t
     rates: Float[Array, "T"]  # beta_t
     prior: Float[Array, "M"]  # rho
-    arms: Float[Array, "T A M"]  # C_{t-1} + h_ta: at least what arm a and U_{t-1} earn, but for beta_{t-1} K
+    arms: Float[Array, "T A M"]  # at least what arm a and then U_{t-1} earn, but for beta_{t-1} K
 
     def bound(self, x: Float[Array, "*n M"], steps: int) -> Float[Array, "*n"]:
         """U_steps at unnormalised beliefs."""
