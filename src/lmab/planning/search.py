@@ -296,7 +296,7 @@ class Search:
     def _memory(self, group: int) -> int:
         """Bytes that the bounds of a group take: its own, so that no thread depends on how far others are."""
         trees = (self.roots[root] for root in np.flatnonzero(self.group == group))
-        own = self.lowers[group if len(self.lowers) > 1 else 0]
+        own = self.lowers[self._vectors_of(group)]
         return sum(array.nbytes for part in (own, self.uppers[group], *trees) for array in part)
 
     def _may_grow(self, group: int) -> bool:
@@ -329,13 +329,15 @@ class Search:
     def prove(self, tolerance: float, clock: Clock) -> None:
         """Prove at every root that nothing is better by more than `tolerance`, or come as far as a fixed amount of work
         leads: at many roots this takes a fraction of the time of trials, which begin anew after each way."""
+        if self.upper_bound - self.lower_bound <= tolerance:
+            return
         arms, horizon, kernels = self.arms, self.problem.horizon, kernel("planning_search")
         self._part_vectors()
         logs, whole = np.log(np.maximum(arms.table, TINY)), np.ascontiguousarray
         rows = (logs, whole(arms.entropies.T), whole(arms.last.T))
 
         def in_turn(group: int) -> None:
-            proof, own = None, group if len(self.lowers) > 1 else 0
+            proof, own = None, self._vectors_of(group)
             for root in np.flatnonzero(self.group == group).tolist():
                 reason, start, nodes = FULL, self.starts[root], self.roots[root]
                 charges = Charges(self.charges[root], *rows)
@@ -369,7 +371,7 @@ class Search:
     def _trials(self, root: int, tolerance: float, work: int) -> bool:
         """Trials from a root. Returns whether its gap is closed."""
         run, group = kernel("planning_search").run_trials, int(self.group[root])
-        lower, upper, nodes = self.lowers[self._vectors_of(root)], self.uppers[group], self.roots[root]
+        lower, upper, nodes = self.lowers[self._vectors_of(group)], self.uppers[group], self.roots[root]
         reason = run(self.arms, self.prices[root], lower, upper, nodes, self.problem.horizon, tolerance, work)
         if _share_of_dead_points(upper) > _DEAD:
             self._bury_dead_points(group)
@@ -502,13 +504,14 @@ class Search:
             found.append((vectors, np.concatenate([own.arms[t, part] for own, part in each])))
         return found
 
-    def _vectors_of(self, root: int) -> int:
-        """Which of the sets of vectors the root uses."""
-        return int(self.group[root]) if len(self.lowers) > 1 else 0
+    def _vectors_of(self, group: int) -> int:
+        """Which of the sets of vectors the group uses."""
+        return group if len(self.lowers) > 1 else 0
 
     def _grow(self, root: int) -> None:
         """Double whatever one more trial from the root might fill."""
-        own, group, n_values = self._vectors_of(root), self.group[root], self.problem.n_values
+        group, n_values = int(self.group[root]), self.problem.n_values
+        own = self._vectors_of(group)
         lower, upper, nodes = self.lowers[own], self.uppers[group], self.roots[root]
         if lower.counts.max() + n_values > lower.arms.shape[1]:
             self.lowers[own] = _more_vectors(lower)
