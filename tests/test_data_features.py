@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lmab import Sessions
-from lmab.data.features import LEFT, UNKNOWN, WENT_ON, Features, person_numbers
+from lmab.data.features import LEFT, UNKNOWN, WENT_ON, Features, person_ids, person_numbers
 from lmab.data.fingerprint import Fingerprint
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
 
@@ -387,3 +387,18 @@ def test_sessions_that_lose_all_their_steps_take_what_is_known_with_them():
             frame, session="session", arm="arm", reward="reward", features=["country"], missing="drop"
         )
     assert found.features["country"].tolist() == ["de", "fr"]
+
+
+@pytest.mark.parametrize("hashed", [False, True], ids=["names", "hashes"])
+def test_every_stranger_has_a_number_of_his_own(hashed):
+    names = np.array(["ann", None, "bob", None, "ann", None], object)
+    persons = person_ids(names) if hashed else names
+    assert person_numbers(persons).tolist() == [0, 1, 2, 3, 0, 4]
+
+
+def test_sessions_are_out_of_order_from_one_row_on(tmp_path):
+    """Session 2 stands one row before session 1 of the same person."""
+    path = tmp_path / "log.csv"
+    path.write_text("session,arm,reward,who\n2,0,1,ann\n1,0,0,ann\n")
+    with pytest.warns(LmabWarning, match="1 session is taken after one of the same person"):
+        Sessions.read(path, person="who")
