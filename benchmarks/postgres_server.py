@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,3 +89,34 @@ def running(*, hasty: bool = False) -> Iterator[Server]:
         with suppress(subprocess.CalledProcessError):  # it may have been stopped already
             server.crash()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def pooler(server: Server, *, ignoring: bool = False) -> Iterator[str]:
+    """PgBouncer with transaction pooling in front of a server, on the loopback address; yields the address.
+
+    `ignoring`: it ignores startup parameters that it does not know instead of refusing them.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    path = server.folder / f"pgbouncer-{port}.ini"
+    ignored = "statement_timeout,lock_timeout,idle_in_transaction_session_timeout,tcp_user_timeout,client_min_messages"
+    path.write_text(
+        f"[databases]\n* = host=127.0.0.1 port={server.port} user=lmab\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n"
+        + (f"ignore_startup_parameters = {ignored}\n" if ignoring else "")
+    )
+    path.chmod(0o644)
+    before = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    command = [*before, str(shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")), "-q", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=server.folder)
+    try:
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        yield server.address.replace(f":{server.port}/", f":{port}/")
+    finally:
+        process.terminate()
+        process.wait(30)

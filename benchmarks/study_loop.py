@@ -22,10 +22,10 @@ import lmab
 from lmab._html import Frame, Markup, element, line
 from lmab.evaluation.sequential import HARM, GainBounds, StratifiedEvidence, Stratum, bounds, sessions_needed
 from lmab.experiment.store import Lines
+from lmab.policies.exploration import YOUNG, floors
 from lmab.policies.policy import Policy
 from lmab.policies.wrappers import Relabelled
 from lmab.serve.canary import END, FEWEST, MARGIN, SAME, SHARES, WAIT, next_share, verdict
-from lmab.serve.refit import YOUNG, floors
 
 from . import rows as stored
 
@@ -132,8 +132,7 @@ class Test:
 
     def look(self, new: Any, old: Any) -> int:
         """Another night: what the counted sessions of both earned; the verdict."""
-        sums = [one for part in (new, old) for one in (len(part), part.sum(), (part**2).sum())]
-        self.seen, self.nights = self.seen.add(Stratum(*sums)), self.nights + 1
+        self.seen, self.nights = self.seen.add(Stratum.of(new, old)), self.nights + 1
         found = GainBounds(*(float(one) * self.differ for one in bounds(self.seen, self.mean, self.variance)))
         self.share = float(next_share(self.share, self.nights, found.gain))
         return int(verdict(found, self.nights, MARGIN * self.whole))

@@ -93,7 +93,7 @@ class ServedLoop:
         await self._play(bandit, night)
         self.clock.shift += _DAY
         found = await refit(
-            self.service.store, self.folder, RefitOptions(), rng=self.seed * 100 + night, now=self.clock()
+            self.service.store, self.folder, RefitOptions(floor=0.1), rng=self.seed * 100 + night, now=self.clock()
         )
         row[4] = found.outcome
         await register.refresh()
@@ -120,7 +120,7 @@ class ServedLoop:
             return 0.0
         found = Canary.from_json(known)
         policy: Any = None
-        return Test(policy, 0, n_arms, found.differ, found.mean, found.variance, found.whole).needed(gain)
+        return Test(policy, 0, n_arms, found.counted, found.mean, found.variance, found.whole).needed(gain)
 
     async def _play(self, bandit: lmab.LatentBandit, night: int) -> None:
         names, places = {label: arm for arm, label in enumerate(_LABELS)}, asyncio.Semaphore(_AT_ONCE)

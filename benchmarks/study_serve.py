@@ -48,7 +48,7 @@ async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions:
         await service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
     await asyncio.gather(*(one(index) for index in range(n_sessions)))
-    files = await export_days(service.store, folder / "log")
+    files = (await export_days(service.store, folder / "log")).written
     await service.stop()
     logs = [lmab.Sessions.read(path, step="step", propensity="propensity", arm_labels=LABELS) for path in files]
     return sum(logs[1:], logs[0])

@@ -6,6 +6,10 @@ import asyncio
 import importlib.util
 import json
 import re
+import socket
+import sqlite3
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -14,11 +18,12 @@ from serving import LABELS
 from typer.testing import CliRunner
 
 from benchmarks.serve_load import HOST, Served
+from lmab.cli import app as application
 from lmab.cli import serve as command
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.serve.run import lines_of
-from lmab.serve.stores import open_store
+from lmab.serve.stores import Store, open_store
 
 ROOT = Path(__file__).parent.parent
 RUNNER = CliRunner()
@@ -49,16 +54,74 @@ def test_ages_are_read(text, seconds):
 
 
 def test_no_password_is_printed(monkeypatch):
-    monkeypatch.setattr(command.service_package(), "run", lambda options: None)
+    monkeypatch.setattr(command.service_package(), "run", lambda running: running.announce("http://[::1]:80/"))
     answer = RUNNER.invoke(app, ["serve", "--horizon", "2", "--store", "postgresql://lmab:hunter2@db/shop"])
-    assert "decisions are kept in postgresql://lmab@db/shop." in answer.output
+    assert (
+        answer.output
+        == "Serving at http://[::1]:80/ (Ctrl-C stops); decisions are kept in postgresql://lmab@db/shop.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["typo.lmab"], "typo.lmab: cannot be read: No such file or directory"),
+        (["arms.txt"], "arms.txt: the policy does not load"),
+        (["--arms", "typo.txt"], "typo.txt: cannot be read"),
+        (["--token-file", "typo"], "typo: cannot be read"),
+        (["--token-file", "tokens"], "after the token there may be roles"),
+        (["--host", "0.0.0.0"], "--host must be a loopback address"),
+        (["--rewards", "yes"], "--rewards must be numbers"),
+        (["--keep", "7"], "--keep must be a number above 0 and a unit"),
+        (["--store", "mysql://u:hunter2@h/db"], "got mysql:/..."),
+        (["--store", "postgresql:/u:hunter2@h/db"], "got postgresql:/..."),
+        (["--store", "postgresql://u:hunter2@h/db?sslmode=requird"], "`sslmode` parameter must be one of"),
+        (["--store", "postgresql://u:hunter2@h/db?sslmode=require&sslrootcert=/typo"], "the files that it names"),
+        (["--store", "postgresql://u:hunter2@h:54x/db"], "Check port"),
+        (["--store", "postgresql://u:hunter2?x@h/db"], "must be percent-encoded"),
+        (["--store", "postgresql://u:hunter2@[::1/db"], "Check port"),
+    ],
+)
+def test_a_configuration_that_cannot_be_served_ends_with_a_status_of_its_own(tmp_path, monkeypatch, more, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arms.txt").write_text("tea\nmilk\n")
+    (tmp_path / "tokens").write_text("secret admin\n")
+    started = []
+    monkeypatch.setattr(command.service_package(), "run", started.append)
+    monkeypatch.setenv("COLUMNS", "1000")
+    answer = RUNNER.invoke(app, ["serve", "--arms", "arms.txt", "--horizon", "5", *more])
+    assert (answer.exit_code, started) == (78, []), answer.output
+    assert message in answer.output
+    assert "Serving" not in answer.output
     assert "hunter2" not in answer.output
+    unit = (ROOT / "deploy" / "systemd" / "lmab.service").read_text()
+    assert "\nRestartPreventExitStatus=78\n" in unit
+
+
+def test_a_configuration_can_be_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(command.service_package(), "run", None)
+    for store in (str(tmp_path / "x.db"), "postgresql://h/x", "postgresql://a:1,b:2/x?sslmode=require&search_path=t"):
+        answer = RUNNER.invoke(app, ["serve", "--check", "--horizon", "2", "--store", store])
+        assert (answer.exit_code, answer.output) == (0, "The configuration is valid. Nothing was started.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serving_is_said_once_requests_are_accepted(tmp_path):
+    """Where the port is taken, nothing is."""
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        words = ["--horizon", "2", "--store", str(tmp_path / "x.db"), "--port", str(taken.getsockname()[1])]
+        ended = subprocess.run([sys.executable, "-m", "lmab", "serve", *words], capture_output=True, text=True)
+    assert ended.returncode not in (0, 78)
+    assert "address already in use" in ended.stderr
+    assert ended.stdout == ""
 
 
 def test_options_reach_the_service(tmp_path, monkeypatch):
     seen = []
     door = command.service_package()
-    monkeypatch.setattr(door, "run", seen.append)
+    monkeypatch.setattr(door, "server", lambda options, say: seen.append(options))
+    monkeypatch.setattr(door, "run", lambda running: None)
     (tmp_path / "arms.txt").write_text("tea\nmilk\n")
     (tmp_path / "tokens").write_text("secret\n")
     words = [
@@ -82,12 +145,12 @@ def test_options_reach_the_service(tmp_path, monkeypatch):
 def test_without_options_the_service_is_as_the_library_says(monkeypatch):
     seen = []
     door = command.service_package()
-    monkeypatch.setattr(door, "run", seen.append)
+    monkeypatch.setattr(door, "server", lambda options, say: seen.append(options))
+    monkeypatch.setattr(door, "run", lambda running: None)
     answer = RUNNER.invoke(app, ["serve"])
     assert seen == [door.Options("events.db", settings=door.Settings())]
     assert answer.output.splitlines() == [
-        "No policy and no horizon were given: the service answers once the store has a policy.",
-        "Serving at http://127.0.0.1:8000/ (Ctrl-C stops); decisions are kept in events.db.",
+        "No policy and no horizon were given: the service answers once the store has a policy."
     ]
     assert "No policy" not in RUNNER.invoke(app, ["serve", "--horizon", "3"]).output
     assert "No policy" not in RUNNER.invoke(app, ["serve", "policy.lmab"]).output
@@ -105,18 +168,16 @@ def test_a_missing_extra_is_named(monkeypatch):
         raise ModuleNotFoundError("no", name="starlette")
 
     monkeypatch.setattr(command.importlib, "import_module", missing)
-    with pytest.raises(InvalidArgument, match=r"the service needs starlette: pip install 'lmab\[serve\]'"):
+    with pytest.raises(InvalidArgument, match=r"the service needs starlette: pip install '\.\[serve\]'"):
         command.service_package()
 
 
 def test_an_open_address_without_tokens_is_refused():
     answer = RUNNER.invoke(app, ["serve", "--host", "0.0.0.0", "--horizon", "2"])
-    assert isinstance(answer.exception, InvalidArgument)
+    assert answer.exit_code == 78
 
 
-def test_refit_says_lines_or_json(tmp_path):
-    where = tmp_path / "events.db"
-
+def make_store(where) -> None:
     async def make() -> None:
         store = open_store(str(where))
         await store.open()
@@ -124,6 +185,11 @@ def test_refit_says_lines_or_json(tmp_path):
         await store.close()
 
     asyncio.run(make())
+
+
+def test_refit_says_lines_or_json(tmp_path):
+    where = tmp_path / "events.db"
+    make_store(where)
     words = ["refit", "--store", str(where), "--policies", str(tmp_path / "policies")]
     answer = RUNNER.invoke(app, words)
     assert answer.exit_code == 0, answer.output
@@ -136,31 +202,43 @@ def test_options_reach_the_refit(tmp_path, monkeypatch):
     seen = []
     door = command.service_package()
 
-    async def note(store, folder, options, *, rng):
-        seen.append((store.path, folder, options, rng))
+    async def note(store, folder, options, *, rng, history):
+        seen.append((store.path, folder, options, history, rng))
         return door.RefitResult(1.0, "kept", None, ("one", "two", "three"))
 
     monkeypatch.setattr(door, "refit", note)
+    make_store(tmp_path / "x.db")
     words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
     assert RUNNER.invoke(app, words).output.splitlines() == ["one", "two", "three"]
     more = [
         "--canary", "0.2", "--window", "60", "--types", "4", "--horizon", "6", "--floor", "0.15", "--least", "77",
-        "--time-limit", "2.5", "--seed", "9",
+        "--time-limit", "2.5", "--seed", "9", "--features", "age, country", "--keep-versions", "3", "--remove-days",
     ]  # fmt: skip
     assert RUNNER.invoke(app, [*words, *more]).exit_code == 0
-    options = door.RefitOptions(canary=0.2, window=60.0, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
-    assert [row[2:] for row in seen] == [(door.RefitOptions(), 0), (options, 9)]
+    options = door.RefitOptions(
+        canary=0.2, window=60.0, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5, features=("age", "country"),
+        keep_versions=3, remove_days=True,
+    )  # fmt: skip
+    assert [row[2:] for row in seen] == [(door.RefitOptions(), None, 0), (options, None, 9)]
     assert seen[0][:2] == (str(tmp_path / "x.db"), tmp_path / "p")
+    log = tmp_path / "log.csv"
+    log.write_text("visit,item,reward\n1,tea,1\n1,milk,0\n2,tea,1\n")
+    past = ["--history", str(log), "--session", "visit", "--arm", "item"]
+    assert RUNNER.invoke(app, [*words, *past]).exit_code == 0
+    assert seen[2][3].arm_labels == ("milk", "tea")
+    wrong = RUNNER.invoke(app, [*words, *past[2:]])
+    assert "--history must be given with options of columns other than --features" in str(wrong.exception)
 
 
 def test_what_a_refit_warns_of_is_told_after_its_lines(tmp_path, monkeypatch):
     door = command.service_package()
 
-    async def warn(store, folder, options, *, rng):
+    async def warn(store, folder, options, *, rng, history):
         warnings.warn("few sessions", LmabWarning, stacklevel=2)
         return door.RefitResult(1.0, "kept", None, ("one",))
 
     monkeypatch.setattr(door, "refit", warn)
+    make_store(tmp_path / "x.db")
     words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
     assert RUNNER.invoke(app, words).output.splitlines() == ["one", "note: few sessions"]
     assert json.loads(RUNNER.invoke(app, [*words, "--json"]).output)["notes"] == ["few sessions"]
@@ -196,3 +274,49 @@ async def _rows(where: str) -> list:
     rows = await store.rows(0.0, 1e18)
     await store.close()
     return rows
+
+
+def refused_refit(capsys, monkeypatch, where: str) -> str:
+    """The one line of a refit that fails without a mistake of ours."""
+    monkeypatch.setattr(sys, "argv", ["lmab", "refit", "--store", where, "--policies", "never"])
+    with pytest.raises(SystemExit) as stop:
+        application.main()
+    shown = capsys.readouterr()
+    assert (stop.value.code, shown.out, shown.err.count("\n")) == (1, "", 1)
+    assert "report it" not in shown.err
+    return shown.err
+
+
+@pytest.mark.parametrize(
+    "place", ["db:54x2/shop", "db:99999/shop", "[::1/shop", "db/shop?sslmode=maybe", "wo?rd@db/shop"]
+)
+def test_a_mistyped_address_is_no_mistake_of_ours_and_shows_no_password(capsys, monkeypatch, place):
+    shown = refused_refit(capsys, monkeypatch, f"postgresql://lmab:hun/ter2{'@' * ('@' not in place)}{place}")
+    assert "is no valid address" in shown
+    assert not re.search("hun|ter2|wo[?]", shown)
+
+
+def test_a_full_disk_or_a_database_that_stops_is_no_mistake_of_ours(capsys, monkeypatch, event_store):
+    errors = [sqlite3.OperationalError("database or disk is full")]
+    if "://" in event_store:
+        import asyncpg
+
+        errors = [asyncpg.AdminShutdownError("terminating connection due to administrator command")]
+        errors += [asyncpg.InterfaceError("connection is closed"), asyncpg.DiskFullError("could not extend file")]
+    for error in errors:
+
+        async def fail(self, *arguments, error=error, **more):
+            raise error
+
+        monkeypatch.setattr(Store, "signals", fail)
+        monkeypatch.setattr(Store, "arms", fail)
+        monkeypatch.setattr(Store, "rollouts", fail)
+        asyncio.run(make_tables(event_store))
+        shown = refused_refit(capsys, monkeypatch, event_store)
+        assert f"the store failed: {error} ({type(error).__name__}); check its address and its disk" in shown
+
+
+async def make_tables(where: str) -> None:
+    store = open_store(where)
+    await store.open()
+    await store.close()

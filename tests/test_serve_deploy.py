@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import json
+import os
 import re
+import runpy
 import shlex
+import sqlite3
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,7 @@ from serving import go, policy_bytes, served
 
 from lmab.cli.app import app
 from lmab.serve.stores import PASSWORD_FILE
+from lmab.serve.watch import REFITS
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 yaml = pytest.importorskip("yaml")
@@ -70,6 +76,8 @@ def test_the_image_runs_a_command_that_exists():
 def test_the_services_of_compose_exist_and_hold_no_secret():
     found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services: dict[str, Any] = found["services"]
+    for name in ("refit", "backup"):  # the check of the image and of PostgreSQL asks a server, which does not run there
+        assert services[name]["healthcheck"] == {"disable": True}
     for name in ("lmab", "refit"):
         check_command(services[name]["command"])
         assert set(services[name]["secrets"]) <= set(found["secrets"])
@@ -80,12 +88,80 @@ def test_the_services_of_compose_exist_and_hold_no_secret():
         for volume in service.get("volumes", ()):
             source = volume.partition(":")[0]
             assert source.startswith("./") or source in found["volumes"]
-    assert (DEPLOY / "Dockerfile").exists()
+    image = (DEPLOY / "Dockerfile").read_text()
+    user = re.search(r"useradd .*--uid (\d+)", image)[1]
+    header = (DEPLOY / "compose.yaml").read_text().partition("services:")[0]
+    assert f"sudo chown {user} deploy/secrets/*" in header  # compose mounts the files as they are
+    for volume in services["refit"]["volumes"]:  # a new volume takes the owner of the folder in the image
+        folder = volume.partition(":")[2]
+        assert re.search(rf"install -d -o lmab .*{folder}\b", image.partition("USER")[0])
+
+
+def test_the_backup_of_compose_keeps_generations_and_the_old_ones_where_the_dump_fails(tmp_path):
+    found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    (script,) = found["services"]["backup"]["command"]
+    backups, programs = tmp_path / "backups", tmp_path / "bin"
+    backups.mkdir()
+    programs.mkdir()
+    (tmp_path / "secret").write_text("hunter2")
+    for n in range(30):
+        (backups / f"lmab-20260101T{n:06d}Z.dump").write_text("old")
+    (programs / "sleep").write_text(f"#!/bin/sh\necho >> {tmp_path}/n; test $(wc -l < {tmp_path}/n) -le 2\n")
+    (programs / "pg_dump").write_text(
+        f"#!/bin/sh\ntest $(wc -l < {tmp_path}/n) = 2 || exit 1\n"  # the first one fails
+        'test "$PGPASSWORD" = hunter2 || exit 1\nwhile [ "$1" != --file ]; do shift; done; echo new > "$2"\n'
+    )
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    script = script.replace("$$", "$").replace("/run/secrets/database", str(tmp_path / "secret"))
+    shell = [*found["services"]["backup"]["entrypoint"], script.replace("/backups", str(backups))]
+    subprocess.run(shell, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}, timeout=60, check=True)
+    kept = sorted(path.name for path in backups.iterdir())
+    assert len(kept) == 28
+    assert (backups / kept[-1]).read_text() == "new\n"
+    assert kept[:-1] == [f"lmab-20260101T{n:06d}Z.dump" for n in range(3, 30)]
+
+
+def test_backups_of_a_file_are_whole_checked_and_the_newest_ones(tmp_path, monkeypatch):
+    back_up = runpy.run_path(str(DEPLOY / "backup.py"))["back_up"]
+    store, folder = tmp_path / "events.db", tmp_path / "backups"
+
+    async def scenario():
+        async with served(str(store), policy_bytes()) as client:  # the service writes on
+            for n in range(5):
+                now = f"2026011{n}T000000Z"
+                monkeypatch.setattr("time.strftime", lambda form, when, now=now: now)
+                await client.told(f"s{n}", 0)
+                made = back_up(store, folder, 3)
+                assert (made.name, made.stat().st_mode & 0o777) == (f"events-{now}.db", 0o600)
+
+    go(scenario())
+    kept = sorted(path.name for path in folder.iterdir())
+    assert kept == [f"events-2026011{n}T000000Z.db" for n in (2, 3, 4)]
+    for n in (2, 3, 4):
+        with contextlib.closing(sqlite3.connect(folder / f"events-2026011{n}T000000Z.db")) as db:
+            assert db.execute("SELECT session FROM sessions").fetchall() == [(f"s{k}",) for k in range(n + 1)]
+    with pytest.raises(sqlite3.OperationalError):
+        back_up(tmp_path / "evnets.db", folder, 1)
+    (tmp_path / "events.db").write_bytes(b"nonsense" * 1000)
+    with pytest.raises(sqlite3.DatabaseError):
+        back_up(store, folder, 1)
+    assert sorted(path.name for path in folder.iterdir()) == kept
+    assert not (tmp_path / "evnets.db").exists()
+
+
+def test_the_unit_backs_up_the_store_of_the_service():
+    words = shlex.split(unit("lmab-backup.service")["Service"]["ExecStart"])
+    assert words[0] == "/opt/lmab/bin/python"
+    assert Path(words[1]).name == "backup.py"
+    assert words[2] in unit("lmab.service")["Service"]["ExecStart"]
+    assert int(words[4]) > 1
 
 
 async def _metrics(where: str) -> set[str]:
     async with served(where, policy_bytes()) as client:
         await client.told("a", 0)
+        await client.service.store.set_setting(REFITS, '[{"at": 1}, {"at": 1234567.5}]')
         text = (await client.http.get("/metrics")).text
         return set(re.findall(r"^(lmab_\w+)", text, re.M))
 

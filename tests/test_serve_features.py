@@ -14,13 +14,14 @@ import pytest
 from serving import BANDIT, HORIZON, LABELS, Clock, go, refused, served
 
 import lmab
+from lmab.data.parts import column_of
 from lmab.model.type_prior import Numeric
 from lmab.serve.canary import first_difference
-from lmab.serve.export import export_days, known_features, read_log
+from lmab.serve.export import Survey, export_days, person_numbers, read_log
 from lmab.serve.live import usable_features
 from lmab.serve.messages import MOST_FEATURES, MOST_LETTERS, Problem, check_features
 from lmab.serve.refit import RefitOptions, refit
-from lmab.serve.stores import ArmRow, LogRow
+from lmab.serve.stores import ArmRow, ArmState, LogRow
 from lmab.serve.versions import ArmTable, Defaults, read_version
 from lmab.serve.watch import known_before
 
@@ -121,6 +122,26 @@ def test_missing_values_start_a_session_as_in_the_library(features, tmp_path):
     go(scenario())
 
 
+def test_a_text_that_the_policy_does_not_know_is_marked_and_counted(event_store):
+    unknown = {"country": "XX", "colour": "red"}  # the policy does not ask for the colour
+
+    async def scenario():
+        async with served(event_store, known_bytes()) as client:
+            for session, features in (("a", {"country": "de"}), ("b", {"country": None}), ("c", None)):
+                assert "unknown_features" not in await client.told(session, 0, features=features)
+            first = await client.told("x", 0, features=unknown)
+            assert first["unknown_features"] == ["country"]
+            assert "\nlmab_unknown_features_total 1\n" in (await client.http.get("/metrics")).text
+            client.service._live.clear()
+            assert await client.told("x", 0, features=unknown) == first
+            assert (await client.told("x", 1, 1.0))["unknown_features"] == ["country"]
+        async with served(event_store) as client:
+            assert (await client.told("x", 2, 1.0))["unknown_features"] == ["country"]
+            assert "unknown_features" not in await client.told("a", 1, 1.0)
+
+    go(scenario())
+
+
 def test_features_survive_a_restart_and_are_erased_with_the_person(event_store):
     async def scenario():
         async with served(event_store, known_bytes()) as client:
@@ -187,11 +208,11 @@ def test_logs_have_the_features_and_persons_of_the_store(event_store, tmp_path):
             await client.told("c", 0)
             await client.told("c", 1, 1.0)
             store = client.service.store
-            log = read_log(await store.rows(0.0, math.inf), LABELS).sessions
-            assert log.persons.tolist() == ["ann", None, None]
+            log = (await read_log(store, tmp_path / "night", await Survey.of(store), LABELS)).sessions
+            assert log.persons.tolist() == person_numbers(["ann", None, None]).tolist()
             assert log.features["country"].tolist() == ["fr", None, None]
             np.testing.assert_array_equal(log.features["age"], [31.0, 4.0, np.nan])
-            (path,) = await export_days(store, tmp_path)
+            ((path,), _) = await export_days(store, tmp_path / "log")
             assert pq.read_table(path)["feature_arm"].to_pylist() == ["left", None, None]
             read = lmab.Sessions.read(path, step="step", features=["country", "age"], person="person")
             assert read.features["country"].tolist() == ["fr", None, None]
@@ -201,11 +222,10 @@ def test_logs_have_the_features_and_persons_of_the_store(event_store, tmp_path):
 
 
 def test_columns_of_two_kinds_are_text():
-    found = known_features(['{"a": 3.0, "b": null}', '{"a": "x"}', None])
-    assert found == {"a": ["3", "x", None]}
-    assert known_features([None, None]) == {}
-    long = known_features(['{"a": 10117001.0}', '{"a": 10117002.0}', '{"a": 0.1}', '{"a": "x"}'])
-    assert long == {"a": ["10117001", "10117002", "0.1", "x"]}
+    assert column_of([3.0, "x", None], text=True).tolist() == ["3", "x", None]
+    found = column_of([10117001.0, 10117002.0, 0.1, "x"], text=True)
+    assert found.tolist() == ["10117001", "10117002", "0.1", "x"]
+    np.testing.assert_array_equal(column_of([3, None], text=False), [3.0, np.nan])
 
 
 def test_what_was_learned_from_numbers_and_texts_is_asked_with_both():
@@ -221,7 +241,7 @@ def test_what_was_learned_from_numbers_and_texts_is_asked_with_both():
 
 def test_two_versions_are_replayed_from_the_features():
     made = known_policy()
-    arms = [ArmRow(label, True) for label in LABELS]
+    arms = [ArmRow(label, ArmState.OPEN) for label in LABELS]
     version = read_version(known_bytes(), Defaults(HORIZON))
     bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, LABELS)
     with tempfile.TemporaryDirectory() as folder:

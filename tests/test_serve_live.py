@@ -204,6 +204,7 @@ def test_a_reward_after_the_default_of_another_process_is_too_late(event_store):
             served(event_store, clock=clock, window=1e6) as other,
         ):
             await other.told("a", 0)
+            assert await one.service.sweep() == 0
             clock.now += 200
             assert await one.service.sweep() == 1
             answer = await other.reward("a", 0, 1.0)
@@ -275,14 +276,17 @@ def test_draws_of_steps_of_sessions_and_of_the_canary_are_independent(event_stor
     go(scenario())
 
 
-def test_a_policy_adds_its_new_arms_to_those_that_are_open(event_store, tmp_path):
+def test_a_policy_opens_its_new_arms_when_it_is_promoted(event_store, tmp_path):
     async def scenario():
         async with served(event_store) as client:
             await client.service.register.set_arms(["red", "tea"])
             bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, ("red", "green", "gold"))
             lmab.plan(bandit, horizon=2).policy.save(tmp_path / "p.lmab")
-            await client.service.register.add_version((tmp_path / "p.lmab").read_bytes())
-            opened = {label for label, is_open in client.service.register.arms if is_open}
+            register = client.service.register
+            added = await register.add_version((tmp_path / "p.lmab").read_bytes())
+            assert {arm.label for arm in register.arms if arm.is_open} == {"red", "tea"}
+            await register.promote(added.name, 0.5)
+            opened = {arm.label for arm in register.arms if arm.is_open}
             assert opened == {"red", "tea", "gold"}  # green was withdrawn, and stays so
 
     go(scenario())

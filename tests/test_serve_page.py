@@ -60,6 +60,15 @@ def chromium(service):  # after it: the driver has a loop of its own
         yield running
 
 
+def test_days_have_the_names_of_days_of_utc_wherever_the_reader_is(chromium, service):
+    """The first second of a day of UTC is still the day before in Los Angeles."""
+    page = chromium.new_context(timezone_id="America/Los_Angeles", locale="en-US").new_page()
+    page.goto(service)
+    assert page.evaluate("day(1767225600, 86400)") == "1/1/2026"
+    assert page.evaluate("day(1767225600, 3600)") == "04:00 PM"
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(390, 844), (1440, 900)], ids=["phone", "desktop"])
 def test_the_page_fills_and_fits(chromium, service, tmp_path, size, scheme):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import signal
+import urllib.request
 
 import pytest
 
 from benchmarks import postgres_server
 from benchmarks.serve_kill import study
-from benchmarks.serve_load import BAD, Record, Served, lies, player, write_policy
+from benchmarks.serve_load import BAD, HOST, Record, Served, lies, player, write_policy
 from lmab.serve import versions
 
 
@@ -58,6 +60,32 @@ def test_asked_to_stop_it_answers_what_it_accepted_and_ends_well(tmp_path):
     assert {name: found[name] for name in BAD} == dict.fromkeys(BAD, 0)
 
 
+def test_every_line_of_the_log_is_json(tmp_path, capfd):
+    (tmp_path / "arms").write_text("tea\nmilk\n")
+    (tmp_path / "tokens").write_text("a1b2 operate name=ann until=2999-12-31\nc3d4 until=2020-12-31\n")
+    options = ["--arms", str(tmp_path / "arms"), "--horizon", "3", "--token-file", str(tmp_path / "tokens")]
+    served = Served(str(tmp_path / "events.db"), *options, "--log", "json")
+    served.start()
+    try:
+        headers = {"Authorization": "Bearer a1b2", "X-Request-Id": "ticket-7"}
+        address, body = f"http://{HOST}:{served.port}/v1/arms", b'{"arms": ["tea"]}'
+        with urllib.request.urlopen(urllib.request.Request(address, body, headers, method="PUT"), timeout=60) as answer:
+            assert answer.headers["X-Request-Id"] == "ticket-7"
+        assert served.process is not None
+        served.process.send_signal(signal.SIGHUP)
+        served.stop()
+    finally:
+        served.kill()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    (line,) = [line for line in lines if line["logger"] == "lmab.audit"]
+    assert line | {"time": ""} == {
+        "time": "", "level": "INFO", "logger": "lmab.audit", "message": 'ann set-arms "tea": done',
+        "request": "ticket-7", "token": "ann", "action": "set-arms", "object": "tea", "status": 200,
+    }  # fmt: skip
+    messages = [line["message"] for line in lines]
+    assert messages[:2] == ["the token token-2 has expired", "the store is open"]
+
+
 def test_everything_is_warm_before_the_first_request(monkeypatch):
     """What the first version needs is loaded before the service listens: later it would hold up all other sessions."""
     order: list[str] = []
@@ -69,12 +97,11 @@ def test_everything_is_warm_before_the_first_request(monkeypatch):
         def run(self) -> None:
             order.append("run")
 
-    monkeypatch.setattr(door, "server", lambda options: Running())
     monkeypatch.setattr(door, "warm_up", lambda: order.append("warm"))
     monkeypatch.setattr(door, "tame_garbage_collection", lambda: order.append("frozen"))
     before = signal.getsignal(signal.SIGHUP)
     try:
-        door.run(door.Options("events.db"))
+        door.run(Running())
     finally:
         signal.signal(signal.SIGHUP, before)
     assert order == ["warm", "frozen", "run"]

@@ -13,15 +13,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from policies import always
 from seeds import generator
 from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 
 import lmab
+from lmab.data.parts import plays_twice
 from lmab.errors import InvalidArgument, InvalidData, LmabError
+from lmab.estimation.warm_start import start_for
 from lmab.evaluation.compare import Comparison
+from lmab.policies.exploration import floors
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
-from lmab.serve.export import ServedLog, export_days, how_they_ended, read_log
+from lmab.serve.export import ServedLog, Survey, export_days, read_log, sessions_of
 from lmab.serve.messages import Question, Reward
 from lmab.serve.refit import (
     LAST,
@@ -29,17 +33,14 @@ from lmab.serve.refit import (
     earned,
     fit_from,
     fit_log,
-    floors,
     in_force,
     last_model,
     refit,
     sentence,
-    shape,
-    start_for,
     surely_worse,
 )  # fmt: skip
 from lmab.serve.run import Options
-from lmab.serve.stores import Decision, Job, LogRow, RewardRow, Rollout, open_store
+from lmab.serve.stores import Bucket, Decision, Job, LogRow, RewardRow, Rollout, open_store
 
 refit_module = sys.modules["lmab.serve.refit"]  # whose name the function has in the package
 TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 0.95]])
@@ -84,20 +85,20 @@ def test_the_log_by_day_is_what_the_store_holds_and_fit_reads_it(event_store, tm
             clock.now += 86_400
             await live(client, 20, "b", rng)
             await client.told("open", 0)  # not rewarded: not in the log
-            files = await export_days(store, tmp_path / "log")
+            files = (await export_days(store, tmp_path / "log")).written
             assert [path.name for path in files] == ["1970-01-12.parquet", "1970-01-13.parquet"]
             logs = [lmab.Sessions.read(path, step="step", propensity="propensity") for path in files]
             assert [len(log) for log in logs] == [30, 20]
             np.testing.assert_allclose(logs[0].propensities, 1 / 3)
-            log = read_log(await store.rows(0.0, math.inf), LABELS)
-            assert (len(log.sessions), len(log.whole), log.unrewarded) == (50, 50, 1)
+            log = await read_log(store, tmp_path / "night", await Survey.of(store), LABELS)
+            assert (len(log.sessions), len(log.whole)) == (50, 50)
             assert log.sessions.arm_labels == LABELS
             both = logs[0] + logs[1]
             assert both.rewards.sum() == log.sessions.rewards.sum()
             for name in LABELS:  # the same plays of every label, whatever their numbers
                 counts = [(part.arms == part.arm_labels.index(name)).sum() for part in (both, log.sessions)]
                 assert counts[0] == counts[1]
-            assert await export_days(store, tmp_path / "log") == []  # nothing has changed
+            assert await export_days(store, tmp_path / "log") == ([], 0)  # nothing has changed
 
     go(scenario())
 
@@ -134,7 +135,7 @@ def test_a_day_is_written_again_whenever_it_has_changed(event_store, tmp_path):
             await export_days(store, tmp_path)
             await add_sessions(store, (0, "evening"), (5, "later"))
             written = await export_days(store, tmp_path)
-            assert [path.name for path in written] == ["1970-01-01.parquet", "1970-01-06.parquet"]
+            assert [path.name for path in written.written] == ["1970-01-01.parquet", "1970-01-06.parquet"]
             assert sum(exported(tmp_path).values()) == 4
             await store.erase("person of evening", 0.0)
             await store.erase("person of later", 0.0)
@@ -150,7 +151,7 @@ def test_a_day_that_cannot_be_read_is_written_again(tmp_path, body):
         async with filled(str(tmp_path / "e.db"), (0, "a"), (1, "b")) as store:
             await export_days(store, tmp_path / "log")
             (tmp_path / "log" / "1970-01-01.parquet").write_bytes(body)
-            assert [path.stem for path in await export_days(store, tmp_path / "log")] == ["1970-01-01"]
+            assert [path.stem for path in (await export_days(store, tmp_path / "log")).written] == ["1970-01-01"]
             assert exported(tmp_path / "log") == {"01": 1, "02": 1}
             assert stat.S_IMODE((tmp_path / "log" / "1970-01-01.parquet").stat().st_mode) == 0o600
 
@@ -164,31 +165,58 @@ def test_days_that_were_written_before_an_arm_had_a_name_are_written_again(tmp_p
             assert lmab.Sessions.read(tmp_path / "log", step="step").arm_labels == (3,)
             await store.set_arms([3, 7, "tea"])
             await add_sessions(store, (2, "c"), arm=2)
-            assert len(await export_days(store, tmp_path / "log")) == 3
-            assert await export_days(store, tmp_path / "log") == []
+            assert len((await export_days(store, tmp_path / "log")).written) == 3
+            assert await export_days(store, tmp_path / "log") == ([], 0)
         assert lmab.Sessions.read(tmp_path / "log", step="step").arm_labels == ("3", "tea")
 
     go(scenario())
 
 
-def test_a_session_is_cut_at_its_first_unknown_reward_or_probability():
+class Rows:
+    """A store that holds some rows, all of one day, and answers what an export asks."""
+
+    def __init__(self, rows) -> None:
+        self.held = rows
+
+    async def buckets(self, since: float, width: float) -> list[Bucket]:
+        return [Bucket("v", 0, 1, len(self.held), 0.0, 0.0, 0.0, 0, 0)]
+
+    async def rows(self, since: float, until: float) -> list[LogRow]:
+        return self.held
+
+
+def log_from(rows, arms, folder, **more) -> ServedLog:
+    async def read() -> ServedLog:
+        store = Rows(rows)
+        return await read_log(store, folder / "night", await Survey.of(store), arms, **more)
+
+    return asyncio.run(read())
+
+
+def surveyed(rows, now: float = 0.0) -> Survey:
+    survey = Survey(now)
+    for steps in sessions_of(rows):
+        survey.add(steps)
+    return survey
+
+
+def test_a_session_is_cut_at_its_first_unknown_reward_or_probability(tmp_path):
     rows = [row("a", 0, 0, 1.0), row("a", 1, 1, None), row("a", 2, 0, 1.0)]
     rows += [row("b", 0, 0, 1.0, propensity=None), row("b", 1, 1, 1.0), row("c", 0, 0, 1.0)]
-    log = read_log(rows, ["x", "y"])
-    assert (len(log.sessions), log.sessions.n_steps, log.unrewarded) == (3, 5, 1)
+    log = log_from(rows, ["x", "y"], tmp_path)
+    assert (len(log.sessions), log.sessions.n_steps) == (3, 5)
     assert log.whole.lengths.tolist() == [1, 1]
-    assert read_log([row("a", 0, 0, 1.0, propensity=None)], ["x", "y"]).whole is None
+    assert log_from([row("a", 0, 0, 1.0, propensity=None)], ["x", "y"], tmp_path).whole is None
     with pytest.raises(InvalidData, match="the store must hold a rewarded step"):
-        read_log([row("a", 0, 0, None)], ["x", "y"])
+        log_from([row("a", 0, 0, None)], ["x", "y"], tmp_path)
 
 
-def test_arms_without_names_keep_their_numbers():
+def test_arms_without_names_keep_their_numbers(tmp_path):
     rows = [row("a", 0, 2, 1.0, began=3.0), row("b", 0, 1, 0.0, began=4.0, propensity=0.25)]
-    log = read_log(rows, ["x", "y", "z"])
+    log = log_from(rows, ["x", "y", "z"], tmp_path)
     assert (log.sessions.arm_labels, log.sessions.arms.tolist()) == (("y", "z"), [1, 0])  # those that were played
-    assert (log.began.tolist(), log.whole_began.tolist()) == ([3.0, 4.0], [3.0, 4.0])
     assert (log.sessions.propensities, log.whole.propensities.tolist()) == (None, [0.5, 0.25])
-    assert read_log([one._replace(arm=one.arm - 1) for one in rows], [0, 1]).sessions.arm_labels is None
+    assert log_from([one._replace(arm=one.arm - 1) for one in rows], [0, 1], tmp_path).sessions.arm_labels is None
 
 
 async def night_of(client, clock, folder, **options):
@@ -216,7 +244,7 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng, soon):
             assert lmab.load(folder / f"{night.version}.model.lmab").n_types == 2
             register = client.service.register
             assert (register.rollout.canary, register.rollout.share) == (night.version, 0.05)
-            assert sum(register.floors.values()) == pytest.approx(0.1)
+            assert sum(register.floors.values()) == pytest.approx(0.05)
             early = await night_of(client, clock, folder, **soon)
             assert (early.outcome, early.canary) == ("waits", night.version)
             await live(client, 1500, "b", rng)
@@ -286,8 +314,8 @@ def test_a_new_arm_is_explored_first_and_then_planned_with(event_store, tmp_path
             night = await night_of(client, clock, tmp_path, **soon)
             assert (night.outcome, "relies on arm gold" in night.lines[-1]) == ("kept", True), night.lines
             floors_now = client.service.register.floors
-            assert floors_now["gold"] == pytest.approx(0.05)  # half of the floor
-            assert sum(floors_now.values()) == pytest.approx(0.1)
+            assert floors_now["gold"] == pytest.approx(0.025)  # half of the floor
+            assert sum(floors_now.values()) == pytest.approx(0.05)
             for i in range(300):
                 await client.service.decide(Question(f"g{i}", 0, allowed=["gold"]))
                 await client.service.reward([Reward(f"g{i}", 0, 1.0)])
@@ -311,8 +339,8 @@ def test_an_arm_that_is_opened_during_a_test_gets_half_of_the_floor(tmp_path, rn
             await register.set_arms([*LABELS, "gold"])
             night = await night_of(client, clock, tmp_path)
             assert (night.outcome, night.version) == ("waits", version.name), night.lines
-            assert register.floors["gold"] == pytest.approx(0.05)
-            assert sum(register.floors.values()) == pytest.approx(0.1)
+            assert register.floors["gold"] == pytest.approx(0.025)
+            assert sum(register.floors.values()) == pytest.approx(0.05)
 
     go(scenario())
 
@@ -411,18 +439,17 @@ def rewarded(name, policy, rewards) -> list[LogRow]:
 def test_what_whole_sessions_earn_needs_thirty_of_them():
     short, whole = rewarded("s", "v", [9.0, None, None]), [1.0, 0.0, 2.0]
     rows = [row for i in range(30) for row in rewarded(f"a{i}", "v", whole)]
-    assert earned([*rows, *short, *rewarded("x", "w", [100.0] * 3)], "v", 3) == pytest.approx(3.0)
-    assert earned(rows[3:], "v", 3) is None
-    assert earned(rows, "v", 4) is None
+    assert earned(surveyed([*rows, *short, *rewarded("x", "w", [100.0] * 3)]), "v", 3) == pytest.approx(3.0)
+    assert earned(surveyed(rows[3:]), "v", 3) is None
+    assert earned(surveyed(rows), "v", 4) is None
 
 
-def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
+def test_without_a_version_in_force_the_log_says_whether_arms_are_repeated(monkeypatch):
     once = lmab.Sessions.from_arrays([[0, 1, 2], [1, 0, 2]], np.ones((2, 3)), n_arms=3)
     twice = lmab.Sessions.from_arrays([[0, 1, 2], [1, 1, 2]], np.ones((2, 3)), n_arms=3)
-    assert (shape(once, RefitOptions()), shape(twice, RefitOptions())) == ((3, False), (3, True))
-    assert shape(once, RefitOptions(horizon=2, repeats=True)) == (2, True)
-    assert shape(twice, RefitOptions(horizon=2)) == (2, True)
-    assert shape(twice, RefitOptions(repeats=False)) == (3, False)
+    assert (plays_twice(once), plays_twice(twice)) == (False, True)
+    monkeypatch.setattr("lmab.data.parts.CHUNK", 1)
+    assert (plays_twice(once), plays_twice(twice)) == (False, True)
 
 
 @pytest.mark.parametrize(("ties", "outcome"), [("newer", "promoted"), ("older", "withdrawn")])
@@ -444,14 +471,20 @@ def test_a_tie_goes_to_the_plan_that_is_asked_for(tmp_path, rng, monkeypatch, ti
     go(scenario())
 
 
+def night(options, rng, store=None, folder=None, **more):
+    """One refit, of which a test asks a part."""
+    more = {"survey": Survey(), "arms": (), "columns": {}, "history": None, "number": 0} | more
+    return refit_module._Night(store, folder, options, rng, 0.0, math.inf, **more)
+
+
 def test_a_refit_learns_its_prior_and_compares_at_90_percent(monkeypatch, tmp_path, rng):
     log, asked = log_of([0.0] * 200), []
     monkeypatch.setattr(refit_module, "fit", lambda sessions, **how: asked.append(how["method"].prior))
     monkeypatch.setattr(refit_module, "compare", lambda *_, **how: asked.append(how["confidence"]))
-    policy, model = lmab.policies.Stationary(0), SimpleNamespace(bandit=TRUTH)
+    policy, model = always(0), SimpleNamespace(bandit=TRUTH)
     for options in (RefitOptions(), RefitOptions(prior=2.0, confidence=0.8)):
         refit_module.fit_from(None, log.sessions, 2, options, rng)
-        refit_module._Night(None, tmp_path, options, rng, 0.0, (), ())._compared(log, None, model, policy, 1)
+        night(options, rng)._compared(log, None, model, policy, 1)
     assert asked == ["learned", 0.9, 2.0, 0.8]
 
 
@@ -463,7 +496,7 @@ def test_ties_are_newer_or_older():
 def log_of(began) -> ServedLog:
     n = len(began)
     whole = lmab.Sessions.from_arrays(np.zeros((n, 1), int), np.ones((n, 1)), propensities=np.ones((n, 1)), n_arms=1)
-    return ServedLog(whole, np.asarray(began), whole, np.asarray(began), 0)
+    return ServedLog(whole, whole)
 
 
 def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch, tmp_path, rng):
@@ -507,12 +540,9 @@ def test_the_policy_in_force_is_uniform_where_it_has_none_of_the_arms(event_stor
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.3)) as client:
             store, name = client.service.store, client.service.register.rollout.active
-            log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])
-            assert isinstance(await in_force(store, name, log), lmab.Uniform)
-            assert isinstance(await in_force(store, "uniform", log), lmab.Uniform)
-            assert isinstance(await in_force(store, "missing", log), lmab.Uniform)
-            named = replace(log, arm_labels=("blue", "red"))
-            found = await in_force(store, name, named)
+            for version in (name, "uniform", "missing"):
+                assert isinstance(await in_force(store, version, (0, 1), 2), lmab.Uniform)
+            found = await in_force(store, name, ("blue", "red"), 2)
             assert (found.arm_labels, found.deterministic) == (("blue", "red"), True)
 
     go(scenario())
@@ -639,6 +669,10 @@ def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_s
     go(scenario())
 
 
+def ends(rows, survey: Survey) -> dict[str, str]:
+    return {steps[0].session: survey.how_it_ended(survey.ending(steps)) for steps in sessions_of(rows)}
+
+
 def test_an_export_says_how_sessions_ended(tmp_path):
     """Idle for the gap: left; not idle: went on; at the most that a version asked: unknown, or cut before the limit."""
     noon, step = 86_400.0 * 3 + 43_200, 10.0
@@ -653,17 +687,17 @@ def test_an_export_says_how_sessions_ended(tmp_path):
                     at = began[name] + step * i
                     decision = Decision(name, i, 0, 0.25, versions[name], at, 0, 0, None, None, None)
                     await store.write([Job([RewardRow(name, i, float(i % 2), at + 1, 0)], decision)])
-            rows = await store.rows(0.0, math.inf)
-            early = how_they_ended(rows, noon + 3600)
-            assert early == {
+            early = await Survey.of(store, now=noon + 3600)
+            ended = ends(await store.rows(0.0, math.inf), early)
+            assert ended == {
                 "short": "left", "idle": "left", "whole": "unknown", "other": "unknown", "cut": "went on",
                 "again": "went on",
             }  # fmt: skip
-            (path,) = await export_days(store, tmp_path / "log", rows=rows, now=noon + 3600)
+            ((path,), _) = await export_days(store, tmp_path / "log", early)
             log = lmab.Sessions.read(path, step="step", ended="ended")
-            assert sorted(log.ended.tolist()) == sorted(early.values())
-            assert await export_days(store, tmp_path / "log", rows=rows, now=noon + 3601) == []
-            assert await export_days(store, tmp_path / "log", rows=rows, now=noon + 9000) == [path]
+            assert sorted(log.ended.tolist()) == sorted(ended.values())
+            assert await export_days(store, tmp_path / "log", await Survey.of(store, now=noon + 3601)) == ([], 0)
+            assert await export_days(store, tmp_path / "log", await Survey.of(store, now=noon + 9000)) == ([path], 0)
             assert lmab.Sessions.read(path, step="step", ended="ended").ended.tolist().count("left") == 3
 
     go(scenario())
@@ -672,7 +706,7 @@ def test_an_export_says_how_sessions_ended(tmp_path):
 def test_a_step_without_a_reward_says_that_the_person_went_on():
     rows = [row("s", 0, 0, 1.0), row("s", 1, 0, None), row("t", 0, 0, 0.0), row("t", 1, 0, 1.0)]
     rows += [row("u", step, 0, 1.0) for step in range(3)]
-    assert how_they_ended(rows, 1e9) == {"s": "went on", "t": "left", "u": "unknown"}
+    assert ends(rows, surveyed(rows, 1e9)) == {"s": "went on", "t": "left", "u": "unknown"}
 
 
 def test_the_store_remembers_a_hundred_nights(event_store, tmp_path):

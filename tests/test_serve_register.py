@@ -33,15 +33,15 @@ class Late:
         self._open, self._add = self.store.open, self.store.add_rollout
         self.store.open, self.store.add_rollout = self.open, self.add_rollout
 
-    async def open(self) -> None:
+    async def open(self, create: bool = True) -> None:
         if not self.there:
             raise OSError("no route to the store")
         await self._open()
 
-    async def add_rollout(self, rollout) -> None:
+    async def add_rollout(self, *arguments, **more) -> bool:
         self.promoting.set()
         await self.go_on.wait()
-        await self._add(rollout)
+        return await self._add(*arguments, **more)
 
 
 @pytest.mark.parametrize("without_store", [False, True])
@@ -115,13 +115,13 @@ def test_a_service_says_why_it_does_not_begin(tmp_path):
         async with client_of(second) as http:
             answer = await http.get("/readyz")
             assert (answer.status_code, answer.json()["trouble"]) == (503, second.register.trouble)
-        assert second.register.trouble == "arms must be distinct labels, also as text: 1 and '1' are one"
+        assert second.register.trouble == "arms must be distinct labels, also as text: '1' is known already"
         await second.stop()
         with contextlib.closing(sqlite3.connect(where)) as db:
             db.execute("PRAGMA user_version=99")
         third = make_service(Options(where, settings=Settings(Defaults(HORIZON))))
         await third.start(watch=False)
-        assert third.register.trouble.startswith("the store does not answer: the tables must be of version")
+        assert third.register.trouble.startswith("the store does not answer: the store has tables of version 99")
         assert where not in third.register.trouble
         await third.stop()
 

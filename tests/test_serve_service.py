@@ -12,6 +12,7 @@ from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, re
 
 import lmab
 from lmab.serve.register import KeyedDraws
+from lmab.serve.stores import Rollout
 from lmab.serve.versions import Defaults
 
 
@@ -315,7 +316,9 @@ def test_a_person_who_returns_starts_from_what_is_known_and_can_be_erased(event_
                 refused(await client.http.get(f"/v1/sessions/{session}"), 404, "unknown-session")
                 refused(await client.decide(session, 1, 1.0), 404, "unknown-session")
             assert (await client.http.get("/v1/sessions/other")).status_code == 200
-            assert (await client.http.delete("/v1/persons/ann")).json() == {"sessions": 0, "left": []}
+            again = (await client.http.delete("/v1/persons/ann")).json()
+            assert again["sessions"] == 0
+            assert again["versions"] == [told["policy"]]  # it may have been made from sessions of hers
 
     go(scenario())
 
@@ -353,9 +356,9 @@ def test_versions_are_pinned_promoted_shared_and_rolled_back(event_store):
             listed = (await client.http.get("/v1/policies")).json()
             assert [row["version"] for row in listed["versions"]] == [new, old]
             assert [row["share"] for row in listed["versions"]] == [1.0, 0.0]
-            assert (await client.http.post("/v1/policies:rollback")).json()["active"] == old
+            assert (await client.http.post("/v1/policies:rollback", json={"from": new})).json()["active"] == old
             assert (await client.told("d", 0))["policy"] == old
-            refused(await client.http.post("/v1/policies/nope:promote", json={}), 404, "unknown-policy")
+            refused(await client.http.post("/v1/policies/nope:promote", json={"share": 1}), 404, "unknown-policy")
             refused(await client.http.put("/v1/policies", content=b"no policy"), 422, "bad-policy")
             assert (await client.told("e", 0))["policy"] == old
 
@@ -368,9 +371,10 @@ def test_a_canary_is_ended_by_rollback_and_there_is_nothing_before_the_first_ver
             version = await client.service.register.add_version(policy_bytes(seed=5))
             await client.service.register.promote(version.name, 0.5)
             assert client.service.register.rollout.canary == version.name
-            answer = (await client.http.post("/v1/policies:rollback")).json()
-            assert (answer["canary"], answer["share"]) == (None, 0.0)
-            refused(await client.http.post("/v1/policies:rollback"), 404, "unknown-policy")
+            active = client.service.register.rollout.active
+            answer = (await client.http.post("/v1/policies:rollback", json={"from": version.name})).json()
+            assert (answer["active"], answer["canary"], answer["share"]) == (active, None, 0.0)
+            refused(await client.http.post("/v1/policies:rollback", json={"from": active}), 404, "unknown-policy")
 
     go(scenario())
 
@@ -408,7 +412,11 @@ def test_a_version_that_is_missing_falls_back_with_a_right_propensity(event_stor
     async def scenario():
         async with served(event_store, policy_bytes()) as client:
             await client.service.store.add_version("broken", b"not a policy", 0.0, "")
-            await client.service.register.promote("broken", 1.0)
+            refused(await client.http.post("/v1/policies/broken:promote", json={"share": 1}), 422, "bad-policy")
+            await client.service.store.add_rollout(
+                Rollout("broken", None, 0.0, 0.0, "")
+            )  # it was fine before a release
+            await client.service.register.refresh()
             told = await client.told("a", 0)
             assert (told["fallback"], told["propensity"], told["policy"]) == (True, pytest.approx(1 / 3), "broken")
             assert (await client.told("a", 1, 1.0))["fallback"]
@@ -480,6 +488,7 @@ def test_a_sweep_looks_again_at_the_last_minute_before_the_sweep_before(tmp_path
                 return 0, before
 
             client.service.store.fill_defaults = fill
+            await client.told("a", 0)
             await client.service.sweep()
             clock.now += 1000
             await client.service.sweep()

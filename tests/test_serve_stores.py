@@ -19,10 +19,12 @@ from serving import empty_database, go
 from lmab.errors import InvalidFile
 from lmab.serve import postgres as postgres_module
 from lmab.serve import sqlite as sqlite_module
+from lmab.serve import stores as stores_module
+from lmab.serve.commits import Commits
 from lmab.serve.messages import Problem
 from lmab.serve.stores import (
+    ArmState,
     Bucket,
-    Commits,
     DayState,
     Decision,
     Job,
@@ -31,6 +33,7 @@ from lmab.serve.stores import (
     Rollout,
     Swept,
     open_store,
+    person_mark,
     without_secrets,
 )
 
@@ -179,7 +182,7 @@ def test_an_erased_person_has_no_rewards_left(event_store):
 
 def test_erasing_many_sessions_leaves_commits_time_between_its_parts(postgres, monkeypatch):
     """Each part makes commits that are under way look again; without a pause they looked until they gave up."""
-    monkeypatch.setattr(postgres_module, "_CHUNK", 2)
+    monkeypatch.setattr(stores_module, "_CHUNK", 2)
     where, pauses = empty_database(postgres.address), []
 
     async def scenario():
@@ -190,7 +193,7 @@ def test_erasing_many_sessions_leaves_commits_time_between_its_parts(postgres, m
                 await store.write([Job(decision=decided(f"b{len(pauses)}", 0, 0, 500.0))])
                 pauses.append(seconds)
 
-            monkeypatch.setattr(postgres_module.asyncio, "sleep", pause)
+            monkeypatch.setattr(stores_module.asyncio, "sleep", pause)
             assert len(await store.erase("eve", 600.0)) == 5
             monkeypatch.undo()
             assert len(pauses) == 2
@@ -268,33 +271,6 @@ def test_the_numbers_remembered_are_bounded(tmp_path, monkeypatch):
                     assert len(store._jobs._numbers) <= 16
             for i in range(60):
                 assert [past.decision.arm for past in await store.session(f"s{i}")] == [0, 1, 2]
-
-    go(scenario())
-
-
-def test_tables_of_another_version_are_refused_and_say_so(event_store, tmp_path):
-    async def scenario():
-        async with opened(event_store) as store:
-            if hasattr(store, "_db"):
-                store._db.execute("PRAGMA user_version=99")
-            else:
-                await store._writers.execute("UPDATE lmab_schema SET version=99")
-        other = open_store(event_store)
-        with pytest.raises(InvalidFile, match="the tables must be of version 4, got version 99: use the release"):
-            await other.open()
-        await other.close()
-
-    go(scenario())
-
-
-def test_tables_of_an_earlier_release_are_refused(tmp_path):
-    where = tmp_path / "events.db"
-    with contextlib.closing(sqlite3.connect(where)) as db:
-        db.execute("CREATE TABLE decisions(session TEXT)")
-
-    async def scenario():
-        with pytest.raises(InvalidFile, match="got version 0"):
-            await open_store(str(where)).open()
 
     go(scenario())
 
@@ -389,6 +365,14 @@ def test_passwords_come_from_the_environment_and_are_not_printed(monkeypatch):
     monkeypatch.setenv("LMAB_STORE_PASSWORD", "p@ss/word")
     assert open_store("postgresql://lmab@db/shop").address == "postgresql://lmab:p%40ss%2Fword@db/shop"
     assert open_store("postgresql://lmab:own@db/shop").address == "postgresql://lmab:own@db/shop"
+    for typed, address in (
+        ("lmab:o/w#n@db/shop", "lmab:o%2Fw%23n@db/shop"),  # unquoted, a slash would end the host
+        ("lmab:o@w@db:5432/shop?sslmode=require", "lmab:o%40w@db:5432/shop?sslmode=require"),
+        ("lmab:o%2Fw@db/shop", "lmab:o%2Fw@db/shop"),
+        ("db/shop?password=a@b", "db/shop?password=a@b"),
+        ("lmab@db/shop?password=a@b", "lmab:p%40ss%2Fword@db/shop?password=a@b"),
+    ):
+        assert open_store(f"postgresql://{typed}").address == f"postgresql://{address}"
     for address in ("lmab:own@db/shop?password=x", "lmab:o/w#n@db/shop", "lmab@db/shop?password=a@b", "lmab@db/shop"):
         assert without_secrets(f"postgresql://{address}") == "postgresql://lmab@db/shop"
     assert without_secrets("postgresql://db/shop?password=x") == "postgresql://db/shop"
@@ -481,7 +465,7 @@ async def waiting(commits: Commits, n: int) -> list[asyncio.Task]:
     tasks = [asyncio.create_task(commits.commit(Job()))]
     await until(lambda: commits.store.begun)
     tasks += [asyncio.create_task(commits.commit(Job())) for _ in range(n)]
-    await until(lambda: commits.depth == n)
+    await until(lambda: len(commits.waiting) == n)
     return tasks
 
 
@@ -499,7 +483,7 @@ def test_as_many_wait_as_the_limit_says_and_not_one_more():
         store = Gate()
         commits = Commits(store, 2)
         tasks = await waiting(commits, 2)
-        assert commits.depth == 2
+        assert len(commits.waiting) == 2
         with pytest.raises(Problem, match="2 requests wait for the store: try again"):
             await commits.commit(Job())
         store.open.set()
@@ -529,7 +513,7 @@ def test_a_client_that_goes_away_takes_no_other_answer_with_it(fails):
 
 @pytest.mark.parametrize(("deadline", "seconds", "told"), [(60.0, 0.01, "0.01"), (0.02, None, "0.02")])
 def test_a_connection_waits_as_long_as_it_was_told_and_no_longer(monkeypatch, deadline, seconds, told):
-    async def never(self, work):
+    async def never(self, work, keep=False):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(postgres_module._Link, "_work", never)
@@ -575,3 +559,149 @@ def test_the_lengths_that_postgresql_remembers_are_those_of_the_latest_sessions(
         postgres_module.PostgresStore._remember(memory, rows)
         assert list(memory._lengths) == known
     assert memory._lengths["c"] == 4
+
+
+def test_a_store_keeps_its_name_and_the_settings_of_the_service(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            name = await store.store_id()
+            assert len(name) == 16
+            other = open_store(event_store)
+            await other.open()
+            assert await other.store_id() == name
+            assert await store.service_settings() == {}
+            await store.set_service_settings({"floor": 0.02, "horizon": None})
+            await other.set_service_settings({"horizon": 5, "keep": None})
+            assert await store.service_settings() == {"floor": 0.02, "horizon": 5, "keep": None}
+            await other.close()
+
+    go(scenario())
+
+
+def test_an_arm_that_is_known_is_opened_by_its_rollout_and_a_withdrawn_one_is_not(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            await store.set_arms(["a", "b", 3])
+            await store.set_arms(["a", 3])
+            await store.add_arms(["b", "c", "d", 3], ArmState.KNOWN)
+            states = [(arm.label, arm.state.name) for arm in await store.arms()]
+            assert states == [("a", "OPEN"), ("b", "WITHDRAWN"), (3, "OPEN"), ("c", "KNOWN"), ("d", "KNOWN")]
+            assert [arm.is_open for arm in await store.arms()] == [True, False, True, False, False]
+            before = await store.signals()
+            assert await store.add_rollout(Rollout("v", None, 0.0, 1.0, ""), opens=["a", "b", "c"])
+            assert [arm.state.name for arm in await store.arms()] == ["OPEN", "WITHDRAWN", "OPEN", "OPEN", "KNOWN"]
+            after = await store.signals()
+            assert (after.register, after.arms) == (before.register + 1, before.arms + 1)
+            await store.set_arms(["a"])
+            assert [arm.state.name for arm in await store.arms()] == ["OPEN", *["WITHDRAWN"] * 3, "KNOWN"]
+            await store.put_arm("b", ArmState.OPEN)
+            await store.put_arm("e", ArmState.OPEN)
+            assert [arm.label for arm in await store.arms() if arm.is_open] == ["a", "b", "e"]
+
+    go(scenario())
+
+
+def test_a_change_of_the_register_or_the_arms_fails_after_another_one(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            await store.set_arms(["a", "b"])
+            await store.add_rollout(Rollout("v", None, 0.0, 1.0, ""))
+            seen = await store.signals()
+            other = open_store(event_store)
+            await other.open()
+            assert await other.add_rollout(Rollout("w", None, 0.0, 2.0, ""), seen.register)
+            assert not await store.add_rollout(Rollout("x", None, 0.0, 3.0, ""), seen.register, opens=["a"])
+            assert [entry.active for entry in await store.rollouts(9)] == ["w", "v"]
+            assert await other.set_arms(["a"], seen.arms)
+            assert not await store.set_arms(["b"], seen.arms)
+            assert not await store.put_arm("b", ArmState.OPEN, seen.arms)
+            assert [arm.label for arm in await store.arms() if arm.is_open] == ["a"]
+            now = await store.signals()
+            assert (now.register, now.arms) == (seen.register + 1, seen.arms + 1)
+            assert await store.put_arm("b", ArmState.OPEN, now.arms)
+            await other.close()
+
+    go(scenario())
+
+
+def test_of_many_changes_after_the_same_number_one_succeeds(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            other = open_store(event_store)
+            await other.open()
+            entries = [Rollout(f"v{i}", None, 0.0, float(i), "") for i in range(6)]
+            number = (await store.signals()).register
+            tries = [(store, other)[i % 2].add_rollout(entry, number) for i, entry in enumerate(entries)]
+            assert sorted(await asyncio.gather(*tries)) == [False] * 5 + [True]
+            assert len(await store.rollouts(9)) == 1
+            await other.close()
+
+    go(scenario())
+
+
+def test_the_version_in_force_and_its_canary_are_not_removed(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            for name in ("a", "b", "c"):
+                await store.add_version(name, b"body", 1.0, "")
+            await store.add_rollout(Rollout("c", None, 0.0, 1.0, ""))
+            await store.add_rollout(Rollout("a", "b", 0.5, 2.0, ""))
+            assert [await store.remove_version(name) for name in ("a", "b", "c", "d")] == [False, False, True, False]
+            assert sorted(row.version for row in await store.versions()) == ["a", "b"]
+
+    go(scenario())
+
+
+def test_what_was_forgotten_or_erased_is_on_record(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            before = await store.signals()
+            assert not (await store.removals()).covers("old", 100.0)
+            assert await store.forget(150.0, 10) == 1
+            forgotten = await store.signals()
+            assert (forgotten.erased, forgotten.erasures) == (before.erased + 1, before.erasures)
+            assert await store.forget(120.0, 10) == 0  # an earlier time takes nothing back
+            assert await store.signals() == forgotten
+            removals = await store.removals()
+            assert (removals.forgotten_before, removals.sessions) == (150.0, frozenset())
+            assert (removals.covers("old", 100.0), removals.covers("middle", 200.0)) == (True, False)
+            await store.erase("ann", 400.0)
+            removals = await store.removals()
+            assert (removals.covers("middle", 200.0), removals.covers("another", 200.0)) == (True, False)
+            assert removals.persons == {person_mark("ann"): 400.0}
+            assert (await store.signals()).erasures == removals.erasures == before.erasures + 1
+            await store.erase("nobody", 500.0)  # who may be in a policy all the same
+            assert (await store.removals()).erasures == removals.erasures + 1
+
+    go(scenario())
+
+
+def test_the_newest_step_says_how_far_time_has_come(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            assert await store.newest() == 301.0
+            await store.erase("ann", 400.0)
+            assert await store.newest() is None
+
+    go(scenario())
+
+
+def test_a_replica_does_not_go_on_with_a_session_that_another_one_forgot(event_store):
+    """It remembers that steps 0 to 2 were stored; step 3 alone would be a session that nobody can read."""
+
+    async def scenario():
+        async with opened(event_store) as one:
+            other = open_store(event_store)
+            await other.open()
+            await other.write([Job(decision=decided("kept", step, 0, 250.0 + step)) for step in range(3)])
+            before = await other.signals()
+            assert await one.forget(260.0, 100) == 3
+            await other.write([late := Job(decision=decided("kept", 3, 0, 270.0))])
+            assert (late.refused, late.stored) == ("gap", None)
+            assert await one.session("kept") == []
+            assert (await other.signals()).erased == before.erased + 1  # sessions in memory are dropped
+            await other.write([again := Job(decision=decided("kept", 0, 1, 271.0))])
+            assert again.stored == again.decision
+            await other.close()
+
+    go(scenario())

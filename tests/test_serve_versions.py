@@ -11,11 +11,11 @@ from serving import BANDIT, HORIZON, LABELS, policy_bytes
 import lmab
 from lmab.model.categorical import Categorical
 from lmab.serve.register import Register
-from lmab.serve.stores import ArmRow
+from lmab.serve.stores import ArmRow, ArmState
 from lmab.serve.versions import ArmTable, Defaults, Version, _pick, read_version, uniform_version
 
 COMPACT = lmab.plan(BANDIT, horizon=HORIZON).policy.compact()
-OPEN = [(label, True) for label in LABELS]
+OPEN = [ArmRow(label, ArmState.OPEN) for label in LABELS]
 
 
 def table_of(floor, arms=OPEN) -> ArmTable:
@@ -37,7 +37,7 @@ def table_of(floor, arms=OPEN) -> ArmTable:
     ],
 )
 def test_arms_come_as_often_as_they_are_told_to(floor, best, fresh, explores):
-    table, n = table_of(floor, [*OPEN, ("new", True)]), 100
+    table, n = table_of(floor, [*OPEN, ArmRow("new", ArmState.OPEN)]), 100
     draws = (np.arange(n) + 0.5) / n
     counts, told, explored = np.zeros(4), {}, 0
     for first in draws:
@@ -54,19 +54,20 @@ def test_arms_come_as_often_as_they_are_told_to(floor, best, fresh, explores):
 
 
 def test_tables_are_the_open_arms_as_the_version_knows_them():
-    table = table_of(0.1, [("new", True), ("blue", True), ("red", False), ("green", True)])
+    states = {"new": ArmState.OPEN, "blue": ArmState.OPEN, "red": ArmState.WITHDRAWN, "green": ArmState.OPEN}
+    table = table_of(0.1, [ArmRow(*item) for item in (states | {"unopened": ArmState.KNOWN}).items()])
     assert table.open == [0, 1, 3]
     assert table.place == {2: 0, 3: 1, 1: 2}
     assert table.mask.tolist() == [False, True, True]
     assert (table.everything, table.anything) == (False, True)
     assert table_of(0.1).everything
-    alone = table_of(0.1, [("new", True), ("red", False)])
+    alone = table_of(0.1, [ArmRow("new", ArmState.OPEN), ArmRow("red", ArmState.WITHDRAWN)])
     assert (alone.everything, alone.anything) == (False, False)
 
 
 def test_floors_of_the_register_are_for_versions_that_say_none():
     version = read_version(policy_bytes(), Defaults())
-    rows = [ArmRow(label, True) for label in (*LABELS, "new")]
+    rows = [*OPEN, ArmRow("new", ArmState.OPEN)]
     table = ArmTable(version, rows, 0.05, {"red": 0.01, "green": 0.04, "blue": 0.02})
     assert table.floors == [0.01, 0.04, 0.02, 0.04]  # a new arm has the largest
     assert (ArmTable(version, rows, 0.05).floors, ArmTable(version, rows, 0.05).floor) == (None, 0.05)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sqlite3
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from lmab.serve.stores import Decision, Job, RewardRow, open_store
+from lmab.errors import InvalidFile
+from lmab.serve.stores import (
+    SCHEMA_VERSION,
+    ArmState,
+    Decision,
+    Job,
+    RewardRow,
+    Rollout,
+    open_store,
+    tombstone,
+)
 
 PHASES = (Phase.explicit, Phase.generate)  # a shorter example is not worth the time of a disk
 SESSIONS, STEPS, PERSONS = ("s", "t", "u"), 2, ("ann", "bob")
@@ -54,6 +65,9 @@ class FailingPostgres:
             raise Fault(name)
         return found
 
+    def is_in_transaction(self) -> bool:
+        return False
+
     async def fetchval(self, *values):
         return await self._ask("fetchval", *values)
 
@@ -68,9 +82,12 @@ class Model:
     decisions: dict = field(default_factory=dict)
     rewards: dict = field(default_factory=dict)
     erased: set = field(default_factory=set)
+    arms: dict = field(default_factory=dict)
+    register: int = 0
+    active: str = ""
 
     def copy(self) -> Model:
-        return Model(dict(self.decisions), dict(self.rewards), set(self.erased))
+        return replace(self, decisions=dict(self.decisions), rewards=dict(self.rewards), erased=set(self.erased))
 
     def length(self, session: str) -> int:
         return sum(key[0] == session for key in self.decisions)
@@ -107,6 +124,12 @@ class Model:
     def erase(self, person: str) -> None:
         gone = {key[0] for key, row in self.decisions.items() if row.person == person}
         self.erased |= gone
+        self._delete(gone)
+
+    def forget(self, before: float) -> None:
+        self._delete({key[0] for key, row in self.decisions.items() if row.step == 0 and row.at < before})
+
+    def _delete(self, gone: set) -> None:
         for table in (self.decisions, self.rewards):
             for key in [key for key in table if key[0] in gone]:
                 del table[key]
@@ -148,6 +171,11 @@ class Machine(RuleBasedStateMachine):
         self.stores = [open_store(self.where) for _ in range(2)]
         for store in self.stores:
             self.runner.run(store.open())
+        self.model.arms[f"known{self.tag}"] = ArmState.KNOWN
+        self.runner.run(self.stores[0].add_arms([f"known{self.tag}"], ArmState.KNOWN))
+        self.model.active = f"first{self.tag}"
+        self.runner.run(self.stores[0].add_rollout(Rollout(self.model.active, None, 0.0, 1.0, "")))
+        self.model.register = self.runner.run(self.stores[0].signals()).register
 
     def teardown(self) -> None:
         for store in self.stores:
@@ -194,8 +222,67 @@ class Machine(RuleBasedStateMachine):
 
     @rule(person=st.sampled_from(PERSONS), which=st.integers(0, 1))
     def erase(self, person, which):
-        self.runner.run(self.stores[which].erase(person + self.tag, 0.0))
+        self.runner.run(self.stores[which].erase(person + self.tag, float(next(self.clock))))
         self.model.erase(person + self.tag)
+
+    @rule(name=st.sampled_from(SESSIONS), later=st.booleans(), which=st.integers(0, 1))
+    def forget(self, name, later, which):
+        """Sessions as old as one of them, and tombstones as old; the other replica has them in its memory."""
+        row = self.model.decisions.get((name + self.tag, 0))
+        if row is not None:
+            before = row.at + later / 2
+            self.runner.run(self.stores[which].forget(before, 10_000))
+            self.model.forget(before)
+            self.model.erased &= {name for name in self.model.erased if self.buried(name)}
+
+    def buried(self, name: str) -> bool:
+        return tombstone(name) in self.runner.run(self.stores[0].removals()).sessions
+
+    @rule(which=st.integers(0, 1), lag=st.sampled_from([None, 0, 0, 1]), opens=st.booleans())
+    def put_in_force(self, which, lag, opens):
+        """An entry of the register after the last one, after an earlier one, or after any."""
+        store, number = self.stores[which], self.model.register
+        after = None if lag is None else number - lag
+        entry = Rollout(f"v{next(self.clock)}", None, 0.0, 1.0, "")
+        done = self.runner.run(store.add_rollout(entry, after, [f"known{self.tag}"] if opens else []))
+        assert done == (lag != 1)
+        if done:
+            self.model.register, self.model.active = number + 1, entry.active
+            if opens:
+                self.model.arms[f"known{self.tag}"] = ArmState.OPEN
+        assert self.runner.run(store.signals()).register == self.model.register
+        assert self.runner.run(store.rollouts(1))[0].active == self.model.active
+
+    @rule(which=st.integers(0, 1), lag=st.sampled_from([None, 0, 1]), opened=st.booleans())
+    def change_an_arm(self, which, lag, opened):
+        store, label = self.stores[which], f"arm{self.tag}"
+        after = None if lag is None else self.runner.run(store.signals()).arms - lag
+        state = ArmState.OPEN if opened else ArmState.WITHDRAWN
+        assert self.runner.run(store.put_arm(label, state, after)) == (lag != 1)
+        if lag != 1:
+            self.model.arms[label] = state
+        self.runner.run(store.add_arms([label], ArmState.KNOWN))  # this changes no arm that is there
+        self.model.arms.setdefault(label, ArmState.KNOWN)
+
+    @rule(jobs=JOBS, which=st.integers(0, 1))
+    def write_to_a_newer_store(self, jobs, which):
+        """A newer program has migrated the store: nothing is written until its release is here, or a backup is."""
+        store, jobs = self.stores[which], [self.named(job) for job in jobs]
+        set_version(self.runner, store, SCHEMA_VERSION + 1)
+        try:
+            with contextlib.suppress(InvalidFile):  # what asks for nothing new need not fail
+                self.runner.run(store.write(jobs))
+            assert self.held() == (self.model.decisions, self.model.rewards)
+            for write in (store.set_setting("a", "b"), store.forget(0.0, 1), store.signals()):
+                with pytest.raises(InvalidFile, match="use the newer release"):
+                    self.runner.run(write)
+        finally:
+            set_version(self.runner, store, SCHEMA_VERSION)
+
+    @invariant()
+    def the_arms_are_as_they_were_last_set(self):
+        rows = self.runner.run(self.stores[1].arms())
+        assert {row.label: row.state for row in rows if self.tag in str(row.label)} == self.model.arms
 
     def held(self) -> tuple[dict, dict]:
         decisions, rewards = {}, {}
@@ -216,6 +303,19 @@ class Machine(RuleBasedStateMachine):
         assert {key: row.reward for key, row in rewards.items()} == {
             key: row.reward for key, row in self.model.rewards.items()
         }
+
+
+def set_version(runner: asyncio.Runner, store, version: int) -> None:
+    """Say that the tables are of a version, as the migration of another process does."""
+    if hasattr(store, "_db"):
+        store._db.execute(f"PRAGMA user_version={version}")
+        return
+
+    async def change(db) -> None:
+        await db.execute(f"UPDATE lmab_schema SET version={version}")
+        await db.execute("UPDATE counters SET count=count+1 WHERE name='erased'")
+
+    runner.run(store._writers.run(change))
 
 
 def break_one(store, left: int, after: bool):

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidArgument
-from .options import Json, Seed, n_types
-from .output import collected_warnings, note, say, show_json
+from ..errors import InvalidArgument, LmabError
+from .options import COLUMNS, Columns, Json, Seed, n_types, with_columns
+from .output import collected_warnings, error, note, say, show_json
+
+MISCONFIGURED = 78  # exit status EX_CONFIG of sysexits.h, after which the systemd unit does not start the service again
+
+
+class LogForm(StrEnum):
+    """Form of log lines."""
+
+    text = "text"
+    json = "json"
 
 
 class Ties(StrEnum):
@@ -41,35 +50,48 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="Tokens with their roles (decide, watch, operate, erase), one a line.")
+        Path | None, typer.Option(help="Tokens with their roles, one a line: TOKEN operate name=ann until=2027-01-31.")
     ] = None,
+    log: Annotated[LogForm, typer.Option(help="Form of the log on standard error.")] = LogForm.text,
     queue: Annotated[int, typer.Option(help="Requests that may wait for the store.", min=1)] = 10_000,
     demo: Annotated[bool, typer.Option("--demo", help="Play a simulated population against the service.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Validate options and files, then exit.")] = False,
 ) -> None:
     """Decide for live sessions over HTTP: POST /v1/decide. The page at / shows how it goes.
 
+    If an option or a file cannot be served, the exit status is 78 and nothing is started.
+
     Example: lmab serve policy.lmab --store events.db --port 8000
     """
-    door = service_package()
-    defaults = door.Defaults(horizon, floor, _values(rewards), repeats)
-    settings = door.Settings(
-        defaults,
-        default_reward,
-        window,
-        apprentice=apprentice,
-        without_store=without_store,
-        queue=queue,
-        keep=_seconds(keep),
-    )
-    labels = () if arms is None else door.lines_of(arms)
-    options = door.Options(store, policy, labels, host, port, token_file, settings)
-    if policy is None and horizon is None and not demo:
+    try:
+        door = service_package()
+        defaults = door.Defaults(horizon, floor, _values(rewards), repeats)
+        settings = door.Settings(
+            defaults,
+            default_reward,
+            window,
+            apprentice=apprentice,
+            without_store=without_store,
+            queue=queue,
+            keep=_seconds(keep),
+        )
+        labels = () if arms is None else door.lines_of(arms)
+        options = door.Options(store, policy, labels, host, port, token_file, settings)
+        door.check_store(store)
+        if demo and not check:
+            door.play_demo(options, say)
+            return
+        door.configure_logs(log is LogForm.json)
+        running = door.server(options, say=say)
+    except LmabError as problem:
+        error(str(problem))
+        raise typer.Exit(MISCONFIGURED) from None
+    if check:
+        say("The configuration is valid. Nothing was started.")
+        return
+    if policy is None and horizon is None:
         say("No policy and no horizon were given: the service answers once the store has a policy.")
-    say(f"Serving at http://{host}:{port}/ (Ctrl-C stops); decisions are kept in {door.without_secrets(store)}.")
-    if demo:
-        door.play_demo(options, say)
-    else:
-        door.run(options)
+    door.run(running)
 
 
 def service_package() -> Any:
@@ -77,7 +99,7 @@ def service_package() -> Any:
     try:
         return importlib.import_module("lmab.serve")
     except ModuleNotFoundError as error:
-        raise InvalidArgument(f"the service needs {error.name}: pip install 'lmab[serve]'") from None
+        raise InvalidArgument(f"the service needs {error.name}: pip install '.[serve]'") from None
 
 
 def _values(text: str) -> tuple[float, ...] | None:
@@ -103,35 +125,60 @@ def _seconds(text: str | None) -> float | None:
     return seconds
 
 
+@with_columns
 def refit(
     store: Annotated[str, typer.Option(help="The store of the service: a file, or postgresql://...")],
     policies: Annotated[Path, typer.Option(help="Folder for the versions, their models and the log by day.")],
+    history: Annotated[
+        list[Path] | None,
+        typer.Option(help="Log from before the service, kept in the folder for later refits too; may be repeated."),
+    ] = None,
+    columns: Columns = COLUMNS,
     canary: Annotated[float, typer.Option(help="Share of new sessions at first.", min=0.001, max=1.0)] = 0.05,
-    window: Annotated[float, typer.Option(help="Seconds in which rewards may come, as in serve.", min=0.0)] = 3600.0,
+    window: Annotated[
+        float | None, typer.Option(help="Seconds in which rewards may come [default: as in serve].", min=0.0)
+    ] = None,
     types: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
-    horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: the longest one].", min=1)] = None,
-    floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.1,
+    horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: as in serve].", min=1)] = None,
+    floor: Annotated[
+        float | None,
+        typer.Option(help="Share of decisions that explore [default: as in serve].", min=0.0, max=1.0),
+    ] = None,
     least: Annotated[int, typer.Option(help="Sessions that a fit needs.", min=10)] = 200,
     ties: Annotated[
         Ties, typer.Option(help="Plan that stays where two surely earn the same, but for 2%.")
     ] = Ties.newer,
+    keep_versions: Annotated[int, typer.Option(help="Versions that stay, beside those in use.", min=1)] = 14,
+    remove_days: Annotated[
+        bool, typer.Option("--remove-days", help="Remove exported rows that the store lost without erasing them.")
+    ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 30.0,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Refit the policy to what the service kept; the new plan is tested as a canary, unless it is surely worse.
 
-    The canary of earlier nights is looked at first: it is promoted, withdrawn, or tested further.
+    The canary of earlier nights is looked at first: it is promoted, withdrawn, or tested further. --features names the
+    features to use; the other options of columns are about --history.
 
     Example: lmab refit --store events.db --policies policies --canary 0.05
     """
     door = service_package()
+    features = tuple(name.strip() for name in (columns.features or "").split(",") if name.strip())
     options = door.RefitOptions(
-        canary, window, types=n_types(types), horizon=horizon, floor=floor, least=least, time_limit=time_limit,
-        ties=ties.value,
+        canary, window, types=n_types(types), horizon=horizon, floor=floor, features=features, least=least,
+        time_limit=time_limit, ties=ties.value, keep_versions=keep_versions, remove_days=remove_days,
     )  # fmt: skip
+    if not history and replace(columns, features=None) != COLUMNS:
+        raise InvalidArgument("--history must be given with options of columns other than --features")
+    door.check_store(store)
     with collected_warnings() as remarks:
-        night = asyncio.run(_work(door, store, policies, options, seed))
+        log = columns.open(history) if history else None
+        try:
+            night = asyncio.run(_work(door, store, policies, options, seed, log))
+        except door.OtherStore as problem:
+            error(str(problem))
+            raise typer.Exit(2) from None
     if as_json:
         show_json({**asdict(night), "notes": remarks})
         return
@@ -141,10 +188,10 @@ def refit(
         note(remark)
 
 
-async def _work(door: Any, where: str, folder: Path, options: Any, seed: int) -> Any:
+async def _work(door: Any, where: str, folder: Path, options: Any, seed: int, history: Any) -> Any:
     store = door.open_store(where)
-    await store.open()
+    await store.open(create=False)
     try:
-        return await door.refit(store, folder, options, rng=seed)
+        return await door.refit(store, folder, options, rng=seed, history=history)
     finally:
         await store.close()

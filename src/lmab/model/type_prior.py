@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,10 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_distribution
 from ..data.features import Features, column_values, require_mapping
 from ..errors import InvalidArgument, InvalidFile
+from .people import LEAST, MOST_PEOPLE, Column, People
 
 ASSUMED_KEEP = 0.9  # where no log told how often people keep their type: of all single guesses this one costs least
-MOST_PEOPLE = 2_000  # different rows of features that a prior remembers
 _LEVELS = 1000  # Levels of a column that have a coefficient, at most; the others are the average person.
-_LEAST = 5  # Sessions that a level must have.
 _CUTS = 16  # A column of more numbers is cut at as many quantiles.
 _SORTED = 50_000  # Numbers of a longer column from which its quantiles are taken, about.
 _CHUNK = 1 << 14  # Rows handled at once: they stay in the cache.
@@ -58,6 +58,12 @@ class Category:
         terms = np.where(known[:, None], -np.array(self.shares), 0.0)
         terms[known, found[known]] += 1.0
         return terms
+
+    def coded(self, values: Shaped[Array, "n"]) -> tuple[Integer[Array, "n"], Shaped[Array, "k"]]:
+        """Return the level of each value as a code, and the levels; the last one stands for all that are not kept."""
+        place = {level: number for number, level in enumerate(self.levels)}
+        codes = np.array([place.get(value, len(place)) for value in values.tolist()], np.int64)
+        return codes, np.array([*self.levels, None], object)
 
     def draw(self, n: int, rng: np.random.Generator) -> Shaped[Array, "n"]:
         """Levels of n sessions, as often as the log had them."""
@@ -109,6 +115,12 @@ class Numeric:
         terms = terms[:, None]
         return np.concatenate([terms, missing[:, None].astype(float)], axis=1) if self.missing else terms
 
+    def coded(self, values: Float[Array, "n"]) -> tuple[Integer[Array, "n"], Float[Array, "k"]]:
+        """Return the bin of each number as a code, and the numbers that stand for bins; the last one is missing."""
+        bins = np.array(self.values) if self.values else np.unique(values[~np.isnan(values)])
+        codes = _between(self.edges, values) if self.values else np.searchsorted(bins, values)
+        return np.where(np.isnan(values), len(bins), codes), np.append(bins, np.nan)
+
     def draw(self, n: int, rng: np.random.Generator) -> Float[Array, "n"]:
         """Numbers of n sessions: those of the log where they were cut, else normal ones."""
         return rng.choice(self.values, n) if self.values else rng.normal(self.mean, self.scale, n)
@@ -142,48 +154,6 @@ class ColumnShown(NamedTuple):
         """That values are left out; empty where none are."""
         left_out = self.n_values > len(self.rows)
         return f"Of {self.name} the {len(self.rows)} most frequent of {self.n_values:,} values." if left_out else ""
-
-
-@dataclass(frozen=True, eq=False)
-class People:
-    """Who comes: distinct rows of features, and the share of the sessions that has each."""
-
-    features: Features  # one entry per distinct row
-    shares: Float[Array, "n"]
-
-    @classmethod
-    def of(cls, features: Features, rng: np.random.Generator | None = None) -> People:
-        """The people of a log; of more than 2,000 different ones, 2,000 sessions drawn at random stand for all."""
-        rows = features.rows
-        if features.n_rows > MOST_PEOPLE and len(rows) > MOST_PEOPLE:
-            rng = np.random.default_rng(0) if rng is None else rng
-            rows = rows[np.sort(rng.choice(len(rows), MOST_PEOPLE, replace=False))]
-        found, counts = np.unique(rows, return_counts=True)
-        table = tuple(column[found] for column in features.table)
-        return cls(Features(features.columns, table, np.arange(len(found), dtype=np.int32)), counts / counts.sum())
-
-    def __len__(self) -> int:
-        return len(self.shares)
-
-    def draw(self, n: int, rng: np.random.Generator) -> Features:
-        """The features of n sessions, as often as the log had them."""
-        return self.features.take(rng.choice(len(self), n, p=self.shares).astype(np.int32))
-
-    def record(self) -> files.Record:
-        """The values and shares of the rows."""
-        listed = [[str(name), [None if one != one else one for one in column.tolist()], column.dtype.kind]
-                  for name, column in zip(self.features.columns, self.features.table, strict=True)]  # fmt: skip
-        return files.Record("people", {"columns": listed}, {"shares": self.shares})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> People:
-        names, table = [], []
-        for name, values, kind in record.fields["columns"]:
-            names.append(str(name))
-            found = np.array(values, object)
-            table.append(np.array([np.nan if one is None else one for one in values]) if kind == "f" else found)
-        rows = np.arange(len(record.arrays["shares"]), dtype=np.int32)
-        return cls(Features(tuple(names), tuple(table), rows), record.arrays["shares"])
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -328,9 +298,22 @@ class TypePrior:
         """The same prior with type i renamed from `types[i]`."""
         return TypePrior(self.terms, self.coefficients[:, list(types)], self.keep, self.people)
 
-    def among(self, people: People) -> TypePrior:
-        """The same prior, which remembers who was in the log."""
+    def among(self, people: People | None) -> TypePrior:
+        """Return the same prior with another distribution of the features."""
         return TypePrior(self.terms, self.coefficients, self.keep, people)
+
+    def remembering(self, features: Features) -> TypePrior:
+        """Return the same prior with the distribution of the features of its log, which holds nothing personal."""
+        counts = np.bincount(features.rows, minlength=features.n_rows).astype(float)
+        used = np.flatnonzero(counts)
+        ends = np.cumsum([1, *(term.n_terms for term in self.terms)])
+        columns = []
+        for term, (low, high) in zip(self.terms, pairwise(ends.tolist()), strict=True):
+            codes, values = term.coded(features.table[features.columns.index(term.name)][used])
+            columns.append(Column(codes, values, term.terms(values) @ self.coefficients[low:high]))
+        people = People.shared(self.columns, columns, counts[used])
+        table = replace(features.only(self.columns), rows=np.arange(features.n_rows, dtype=np.int32))
+        return self.among(people.calibrated(self.weights(people.features), counts @ self.weights(table) / counts.sum()))
 
     def draw(self, n: int, rng: np.random.Generator) -> Features | None:
         """Features of n sessions like those of the log; None where there are no columns."""
@@ -465,7 +448,7 @@ def _category(name: str, values: Shaped[Array, "R"], counts: Float[Array, "R"]) 
         if value is not None:
             sizes[value] = sizes.get(value, 0.0) + count
     frequent = sorted(sizes, key=lambda level: (-sizes[level], level))[:_LEVELS]
-    levels = [level for level in frequent if sizes[level] >= _LEAST]
+    levels = [level for level in frequent if sizes[level] >= LEAST]
     if not sizes:
         return f"{name!r} is missing in all sessions"
     if len(sizes) < 2 and any(value is None for value in values.tolist()):
@@ -473,7 +456,7 @@ def _category(name: str, values: Shaped[Array, "R"], counts: Float[Array, "R"]) 
     if len(sizes) < 2:
         return f"{name!r} is the same in all sessions"
     if len(levels) < 2:
-        return f"{name!r} has no two values with at least {_LEAST} sessions each"
+        return f"{name!r} has no two values with at least {LEAST} sessions each"
     total = sum(sizes[level] for level in levels)
     return Category(name, tuple(sorted(levels)), tuple(sizes[level] / total for level in sorted(levels)))
 
@@ -490,6 +473,10 @@ def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) ->
     order = np.argsort(numbers[::every]) * every
     if (np.diff(numbers[order]) > 0).sum() >= _CUTS:
         edges = _edges(numbers[order], sizes[order])
+        heads = np.bincount(_between(edges, numbers), sizes, minlength=len(edges) + 1)
+        edges = _wide(edges, heads)
+        if not edges:
+            return f"{name!r} has no two ranges of numbers with at least {LEAST} sessions each"
         bins = _between(edges, numbers)
         heads = np.bincount(bins, sizes, minlength=len(edges) + 1)
         means = tuple((np.bincount(bins, numbers * sizes, minlength=len(heads)) / heads).tolist())
@@ -504,15 +491,52 @@ def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) ->
 
 
 def _edges(numbers: Float[Array, "n"], sizes: Float[Array, "n"]) -> tuple[float, ...]:
-    """Edges at quantiles of the sessions; the numbers rise. Where nearly all have the least number: of the others."""
+    """Return edges at quantiles of the sessions; the numbers rise. If nearly all have the least number: of the others.
+
+    An edge is the shortest number between two of the log, because a number itself may be that of a single person.
+    """
     places = np.searchsorted(np.cumsum(sizes), np.arange(1, _CUTS) / _CUTS * sizes.sum())
     edges = np.unique(numbers[places])
-    if edges[-1] > numbers[0]:
-        return tuple(edges[edges > numbers[0]].tolist())
-    above = numbers > numbers[0]
-    if not above.any():
-        return ()
-    return tuple(sorted({float(numbers[above][0]), *_edges(numbers[above], sizes[above])}))
+    if edges[-1] <= numbers[0]:
+        above = numbers > numbers[0]
+        if not above.any():
+            return ()
+        return tuple(sorted({_shortest(numbers[0], numbers[above][0]), *_edges(numbers[above], sizes[above])}))
+    edges = edges[edges > numbers[0]]
+    return tuple(_shortest(numbers[np.searchsorted(numbers, edge) - 1], edge) for edge in edges)
+
+
+def _shortest(low: float, high: float) -> float:
+    """Return the number of fewest digits that lies above one number and below another, or `high` if there is none.
+
+    Examples:
+        >>> _shortest(29.0, 30.0), _shortest(83.1, 83.708317)
+        (29.5, 83.4)
+    """
+    middle = low + (high - low) / 2
+    for digits in range(-math.ceil(math.log10(high - low)), 310):
+        found = round(float(middle), digits)
+        if low < found < high:
+            return found
+        if 10.0**-digits < (high - low) / 4:
+            break
+    return float(high)
+
+
+def _wide(edges: tuple[float, ...], sizes: Float[Array, "E1"]) -> tuple[float, ...]:
+    """Return the edges between bins that have enough sessions; a bin that has too few joins the one above it.
+
+    Examples:
+        >>> _wide((1.0, 2.0, 3.0), np.array([12.0, 4.0, 20.0, 9.0]))
+        (1.0,)
+    """
+    kept, own = list[float](), 0.0
+    for edge, size in zip(edges, sizes, strict=False):
+        own += size
+        if own >= LEAST:
+            kept.append(edge)
+            own = 0.0
+    return tuple(kept[:-1] if own + sizes[-1] < LEAST else kept)
 
 
 def _between(edges: tuple[float, ...], numbers: Float[Array, "n"]) -> Integer[Array, "n"]:

@@ -1,15 +1,12 @@
-"""The service behind HTTP: who may ask what, the short way of a decision, and every other path."""
+"""The service behind HTTP: the short way of a decision, and every other path."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import resources
 from importlib.metadata import version
 from typing import Any
@@ -21,21 +18,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import InvalidFile
 from . import messages
-from .messages import STATUS, Arms, Problem, Promotion, Question, Refusal, Rewards, RewardsStored, VersionInfo, Versions
+from .access import DECIDE, OPEN, PAGES, Access, role_of
+from .logs import begin_request, record_action, request_id, token_name
+from .messages import STATUS, Problem
 from .service import Service
-from .watch import Metrics, Summaries, session_history
+from .stores import ArmState
+from .versions import name_of
+from .watch import REFITS, Metrics, Summaries, session_history
 
 MAX_BODY = 64 * 1024
 MAX_POLICY = 64 * 1024 * 1024
-ROLES = ("decide", "watch", "operate", "erase")
-_DECIDE = "/v1/decide"
-_DECIDED = (_DECIDE, 200)
+_DECIDED = (DECIDE, 200)
 _JSON = (b"content-type", b"application/json")
-_FILES = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css"}
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-_OPEN = {*_FILES, "/healthz", "/readyz", "/openapi.json"}  # need no token: they hold nothing of any session
 _SECURITY = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -46,78 +42,13 @@ _SECURITY = [
         b"base-uri 'none'; form-action 'none'",
     ),
 ]
+_ADVICE = {  # by status: headers that say what to do; only a decision is refused with 405 here
+    401: [(b"www-authenticate", b"Bearer")],
+    405: [(b"allow", b"POST")],
+    429: [(b"retry-after", b"1")],
+}
 encode = msgspec.json.Encoder().encode
-_decode_question = msgspec.json.Decoder(Question).decode
-
-
-class Access:
-    """Who may ask what: tokens with their roles; without tokens, whoever reaches the service from its own machine.
-
-    A line of `lines` is a token and its roles, "decide" where none is named. "operate" includes "watch".
-
-    Examples:
-        >>> access = Access(["shop-front", "team watch operate"])
-        >>> sorted(access.tokens[b"team"]), sorted(access.tokens[b"shop-front"])
-        (['operate', 'watch'], ['decide'])
-    """
-
-    def __init__(self, lines: Iterable[str] = ()) -> None:
-        self.tokens: dict[bytes, frozenset[str]] = {}
-        self.replace(lines)
-
-    def replace(self, lines: Iterable[str]) -> None:
-        """Take other tokens, all or none of them."""
-        found = {}
-        for line in lines:
-            token, *roles = line.split()
-            if not set(roles) <= set(ROLES):
-                raise InvalidFile(f"the roles of a token must be among {', '.join(ROLES)}, got {', '.join(roles)}")
-            found[token.encode()] = frozenset(roles or ["decide"]) | ({"watch"} if "operate" in roles else set())
-        self.tokens = found
-
-    def check(self, scope: Scope) -> None:
-        """Raise where this request is not allowed."""
-        headers = dict(scope["headers"])
-        if not self.tokens:
-            _check_site(headers)
-        elif scope["path"] not in _OPEN:
-            role, given = role_of(scope["method"], scope["path"]), headers.get(b"authorization", b"")
-            kind, _, token = given.partition(b" ")
-            roles = next((own for one, own in self.tokens.items() if hmac.compare_digest(token.strip(), one)), None)
-            if kind.lower() != b"bearer" or roles is None:
-                raise Problem("unauthorised", "the header Authorization must be 'Bearer' and a token of the service")
-            if role not in roles:
-                raise Problem("forbidden", f"this needs a token with the role {role!r}, got {', '.join(sorted(roles))}")
-
-
-def role_of(method: str, path: str) -> str:
-    """The role that a request needs."""
-    if path in (_DECIDE, "/v1/rewards"):
-        return "decide"
-    if path.startswith("/v1/persons/"):
-        return "erase"
-    return "watch" if method in ("GET", "HEAD") else "operate"
-
-
-def _check_site(headers: dict[bytes, bytes]) -> None:
-    """Without tokens a web page of another site must not reach the service through somebody's browser.
-
-    Such a page names its own site in Origin; one whose name was pointed at this machine names it in Host. Names
-    without a dot and addresses cannot be pointed elsewhere by others.
-    """
-    host = headers.get(b"host", b"").decode("latin-1")
-    name = re.sub(r":\d+$", "", host).strip("[]")
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        if "." in name:
-            text = (
-                f"the header Host must be an address or a name without a dot as long as there are no tokens, got {name}"
-            )
-            raise Problem("forbidden", text) from None
-    origin = headers.get(b"origin", b"").decode("latin-1")
-    if origin and origin.partition("://")[2] != host:
-        raise Problem("forbidden", f"web pages of another site may not ask, got Origin {origin}")
+_decode_question = msgspec.json.Decoder(messages.Question).decode
 
 
 def make_app(service: Service, access: Access | Iterable[str] = (), metrics: Metrics | None = None) -> ASGIApp:
@@ -136,10 +67,11 @@ class _Front:
         if scope["type"] != "http":
             await self.rest(scope, receive, send)
             return
-        path = scope["path"]
+        path, headers = scope["path"], dict(scope["headers"])
+        begin_request(headers.get(b"x-request-id", b""))
         try:
-            self.access.check(scope)
-            if path != _DECIDE:
+            token_name.set(self.access.check(scope["method"], path, headers))
+            if path != DECIDE:
                 await self.rest(scope, receive, _secured(send))
                 return
             if scope["method"] != "POST":
@@ -149,9 +81,8 @@ class _Front:
             answer = encode(await self.service.decide(question))
             self.metrics.decided(time.perf_counter() - began)
         except Problem as problem:
-            self.metrics.requests[path if path == _DECIDE else "refused", problem.status] += 1
-            more = {429: [(b"retry-after", b"1")], 401: [(b"www-authenticate", b"Bearer")]}.get(problem.status, [])
-            await _send(send, problem.status, refusal(problem), more)
+            self.metrics.requests[path if path == DECIDE else "refused", problem.status] += 1
+            await _send(send, problem.status, refusal(problem), _ADVICE.get(problem.status, []))
             return
         self.metrics.requests[_DECIDED] += 1
         await _send(send, 200, answer, [])
@@ -160,16 +91,20 @@ class _Front:
 def _secured(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *_SECURITY]
+            message["headers"] = [*message["headers"], *_SECURITY, _request_header()]
         await send(message)
 
     return sending
 
 
 async def _send(send: Send, status: int, body: bytes, more: list[tuple[bytes, bytes]]) -> None:
-    headers = [_JSON, (b"content-length", b"%d" % len(body)), *_SECURITY, *more]
+    headers = [_JSON, (b"content-length", b"%d" % len(body)), *_SECURITY, _request_header(), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _request_header() -> tuple[bytes, bytes]:
+    return b"x-request-id", request_id.get().encode()
 
 
 # Bodies
@@ -194,16 +129,28 @@ async def read_body(scope: Scope, receive: Receive, limit: int = MAX_BODY) -> by
 
 
 def decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
-    """What a body says, or a problem."""
+    """Return what a body says; raise `Problem` if it says nothing. 1.0 is an integer, as in JSON Schema."""
     try:
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            return decode(body)
+        except msgspec.ValidationError:
+            return decode(encode(_with_integers(msgspec.json.decode(body))))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise Problem("malformed", str(error)) from None
+
+
+def _with_integers(value: Any) -> Any:
+    """Return a value of JSON in which whole numbers have the type int."""
+    if isinstance(value, dict):
+        return {name: _with_integers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 else value
 
 
 def refusal(problem: Problem) -> bytes:
     """A problem as JSON."""
-    return encode(Refusal(str(problem), problem.code))
+    return encode(messages.Refusal(str(problem), problem.code))
 
 
 async def _body(request: Request, kind: type[Any]) -> Any:
@@ -216,21 +163,23 @@ async def _body(request: Request, kind: type[Any]) -> Any:
 
 def _routes(service: Service, metrics: Metrics) -> Starlette:
     """The application of these paths, which starts and stops the service."""
-    paths, watched = _Paths(service, Summaries(service, metrics)), _Watched(service, metrics)
+    paths = _Endpoints(service, metrics)
     table = [
         ("/v1/rewards", paths.rewards, ["POST"]),
         ("/v1/sessions/{session:path}", paths.session, ["GET"]),
         ("/v1/persons/{person:path}", paths.person, ["DELETE"]),
         ("/v1/policies", paths.policies, ["GET", "PUT"]),
         ("/v1/policies/{version}:promote", paths.promote, ["POST"]),
+        ("/v1/policies/{version}", paths.policy, ["GET", "DELETE"]),
         ("/v1/policies:rollback", paths.rollback, ["POST"]),
         ("/v1/arms", paths.arms, ["GET", "PUT"]),
+        ("/v1/arms/{arm:path}", paths.arm, ["POST", "DELETE"]),
         ("/v1/summary", paths.summary, ["GET"]),
         ("/openapi.json", paths.description, ["GET"]),
     ]
-    found = [Route(path, _answering(metrics, function), methods=methods) for path, function, methods in table]
-    found += [Route(path, _file) for path in _FILES]
-    found += [Route("/healthz", watched.health), Route("/readyz", watched.ready), Route("/metrics", watched.text)]
+    found = [Route(path, paths.answering(function), methods=methods) for path, function, methods in table]
+    found += [Route(path, _file) for path in PAGES]
+    found += [Route("/healthz", paths.health), Route("/readyz", paths.ready), Route("/metrics", paths.metrics_text)]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -238,46 +187,71 @@ def _routes(service: Service, metrics: Metrics) -> Starlette:
         yield
         await service.stop()
 
-    handlers: Any = {404: _unknown, 405: _wrong_method}
+    handlers: Any = dict.fromkeys((404, 405), _without_route)
     return Starlette(routes=found, lifespan=lifespan, exception_handlers=handlers)
 
 
-class _Paths:
-    """What is answered as a message."""
+class _Endpoints:
+    """Endpoints of all paths but /v1/decide: each returns a response, or a message that becomes one."""
 
-    def __init__(self, service: Service, summaries: Summaries) -> None:
-        self.service, self.register, self.summaries = service, service.register, summaries
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self.service, self.register, self.metrics = service, service.register, metrics
+        self.summaries = Summaries(service, metrics)
+        self._refitted: float | None = None  # time of the last refit
 
     async def rewards(self, request: Request) -> Any:
-        return RewardsStored(await self.service.reward((await _body(request, Rewards)).rewards))
+        return messages.RewardsStored(await self.service.reward((await _body(request, messages.Rewards)).rewards))
 
     async def session(self, request: Request) -> Any:
         found = await self.service.history(request.path_params["session"])
         return await asyncio.to_thread(session_history, self.service, *found)  # it may have many steps
 
     async def person(self, request: Request) -> Any:
-        return await self.service.erase(request.path_params["person"])
+        name = request.path_params["person"]
+        keyed = self.register.draws.digest(name.encode("utf-8", "replace")).hex()[:16]
+        _audit(request, "erase", f"person {keyed}")  # the log outlives the erasure, so it must not hold the name
+        return await self.service.erase(name)
 
     async def policies(self, request: Request) -> Any:
         if request.method == "GET":
             return await self._versions()
         body = await read_body(request.scope, request.receive, MAX_POLICY)
+        _audit(request, "add-version", name_of(body))
         added = await self.register.add_version(body, request.query_params.get("note", "")[:500])
-        return VersionInfo(added.name, self.service.clock(), 0.0, "")
+        return messages.VersionInfo(added.name, self.service.clock(), 0.0, "")
+
+    async def policy(self, request: Request) -> Any:
+        version = request.path_params["version"]
+        if request.method == "DELETE":
+            _audit(request, "retire", version)
+            await self.register.retire(version)
+            return await self._versions()
+        return Response(await self.register.body_of(version), media_type="application/octet-stream")
 
     async def promote(self, request: Request) -> Any:
-        promotion = await _body(request, Promotion)
-        await self.register.promote(request.path_params["version"], promotion.share)
+        promotion, version = await _body(request, messages.Promotion), request.path_params["version"]
+        _audit(request, "promote", f"{version} to {promotion.share:g} of new sessions")
+        await self.register.promote(version, promotion.share, after=_if_match(request))
         return await self._versions()
 
     async def rollback(self, request: Request) -> Any:
-        await self.register.rollback()
+        ends = (await _body(request, messages.Rollback)).ends
+        _audit(request, "rollback", ends)
+        await self.register.rollback(ends)
         return await self._versions()
 
     async def arms(self, request: Request) -> Any:
         if request.method == "PUT":
-            await self.register.set_arms((await _body(request, Arms)).arms)
-        return Arms([arm.label for arm in self.register.arms if arm.is_open])
+            labels = (await _body(request, messages.Arms)).arms
+            _audit(request, "set-arms", ", ".join(map(str, labels)))
+            await self.register.set_arms(labels, _if_match(request))
+        return self._arms()
+
+    async def arm(self, request: Request) -> Any:
+        state = ArmState.OPEN if request.method == "POST" else ArmState.WITHDRAWN
+        _audit(request, "open-arm" if state else "withdraw-arm", request.path_params["arm"])
+        await self.register.put_arm(request.path_params["arm"], state, _if_match(request))
+        return self._arms()
 
     async def summary(self, request: Request) -> Any:
         return await self.summaries.now()
@@ -285,77 +259,89 @@ class _Paths:
     async def description(self, request: Request) -> Any:
         return openapi()
 
-    async def _versions(self) -> Versions:
-        self.register.require_store()
-        rollout = self.register.rollout
-        shares = {rollout.active: 1 - rollout.share}
-        if rollout.canary is not None:
-            shares[rollout.canary] = rollout.share
-        rows = await self.register.asked(self.register.store.versions())
-        infos = [VersionInfo(row.version, row.at, shares.get(row.version, 0.0), row.note) for row in rows]
-        return Versions(rollout.active, rollout.canary, rollout.share, infos)
-
-
-class _Watched:
-    """What machines look at."""
-
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        self.service, self.metrics = service, metrics
-
     async def health(self, request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def ready(self, request: Request) -> Response:
-        service, register = self.service, self.service.register
-        trouble = await service.unable()
-        broken = next(iter(register.broken.values()), "")
-        answer = {"ready": not trouble, "store": service.trouble or "open", "policy": register.rollout.active}
-        answer |= {"trouble": trouble or broken}
-        return Response(json.dumps(answer), 503 if trouble else 200, media_type="application/json")
+        trouble, broken = await self.service.unable(), next(iter(self.register.broken.values()), "")
+        store, active = self.service.trouble or "open", self.register.rollout.active
+        answer = messages.Readiness(not trouble, store, active, trouble or broken)
+        return _json(encode(answer), 503 if trouble else 200)
 
-    async def text(self, request: Request) -> Response:
-        service, commits = self.service, self.service.commits
-        ready = int(service.register.ready and not await service.unable())
-        gauges: dict[str, float] = {"queue": commits.depth, "sessions_in_memory": service.n_live, "ready": ready}
-        gauges |= {"canary_share": service.register.rollout.share, "broken_versions": len(service.register.broken)}
-        counts = {f"{name}_total": count for name, count in service.counts.items()}
-        counts |= {"commits_total": commits.n_commits, "committed_jobs_total": commits.n_jobs}
-        counts |= {"failed_jobs_total": commits.n_failed}
-        return PlainTextResponse(self.metrics.text(gauges, counts))
+    async def metrics_text(self, request: Request) -> Response:
+        service, commits, register = self.service, self.service.commits, self.register
+        ready = int(register.ready and not await service.unable())
+        gauges: dict[str, float] = {"queue": len(commits.waiting), "sessions_in_memory": service.n_live, "ready": ready}
+        gauges |= {"canary_share": register.rollout.share, "broken_versions": len(register.broken)}
+        with suppress(Problem):  # while the store is away, the last answer stands
+            past = await register.record(REFITS)
+            self._refitted = past[-1]["at"] if past else None
+        gauges |= {} if self._refitted is None else {"last_refit_timestamp_seconds": self._refitted}
+        counts = {"commits": commits.n_commits, "committed_jobs": commits.n_jobs, "failed_jobs": commits.n_failed}
+        totals = {f"{name}_total": count for name, count in (service.counts | counts).items()}
+        return PlainTextResponse(self.metrics.text(gauges, totals))
+
+    def answering(self, function: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that makes responses of messages and of problems, and counts and logs them."""
+
+        async def endpoint(request: Request) -> Response:
+            status, code = 500, ""
+            try:
+                found = await function(request)
+                answer = found if isinstance(found, Response) else _json(encode(found))
+                status = answer.status_code
+            except Problem as problem:
+                status, code = problem.status, problem.code
+                answer = _json(refusal(problem), status, **({"retry-after": "1"} if status == 429 else {}))
+            finally:
+                if "audit" in request.scope:
+                    record_action(request.scope["audit"], status, code)
+            self.metrics.requests[function.__name__, status] += 1
+            return answer
+
+        return endpoint
+
+    def _arms(self) -> Response:
+        found = messages.Arms([arm.label for arm in self.register.arms if arm.is_open])
+        return _json(encode(found), etag=f'"{self.register.signals.arms}"')
+
+    async def _versions(self) -> Response:
+        self.register.require_store()
+        rollout = self.register.rollout
+        shares = {rollout.canary: rollout.share, rollout.active: 1 - rollout.share}
+        rows = await self.register.asked(self.register.store.versions())
+        infos = [messages.VersionInfo(row.version, row.at, shares.get(row.version, 0.0), row.note) for row in rows]
+        found = messages.Versions(rollout.active, rollout.canary, rollout.share, infos)
+        return _json(encode(found), etag=f'"{self.register.signals.register}"')
 
 
 async def _file(request: Request) -> Response:
     """The page for the team, and what it is made of."""
-    name = _FILES[request.url.path]
+    name = PAGES[request.url.path]
     text = resources.files(__package__).joinpath(name).read_text("utf-8")
     return Response(text, media_type=_KINDS[name.rpartition(".")[2]])
 
 
-def _answering(
-    metrics: Metrics, function: Callable[[Request], Awaitable[Any]]
-) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint from a function that returns a message; problems become refusals."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            body, status = encode(await function(request)), 200
-        except Problem as problem:
-            body, status = refusal(problem), problem.status
-        metrics.requests[function.__name__, status] += 1
-        headers = {"retry-after": "1"} if status == 429 else None
-        return Response(body, status, headers, media_type="application/json")
-
-    return endpoint
+def _json(body: bytes, status: int = 200, **headers: str) -> Response:
+    return Response(body, status, headers, media_type="application/json")
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
+def _if_match(request: Request) -> int | None:
+    """Return the number of the ETag in the header If-Match; None if any will do, -1 if it is none of ours."""
+    given = request.headers.get("if-match", "*")
+    return None if given == "*" else int(given[1:-1]) if re.fullmatch(r'"\d{1,18}"', given) else -1
+
+
+def _audit(request: Request, action: str, target: str) -> None:
+    """Have `_Endpoints.answering` log this action with its outcome."""
+    request.scope["audit"] = action, target
+
+
+async def _without_route(request: Request, error: Any) -> Response:
     problem = Problem("unknown-path", f"there is nothing at {request.url.path}")
-    return Response(refusal(problem), problem.status, media_type="application/json")
-
-
-async def _wrong_method(request: Request, error: Exception) -> Response:
-    problem = Problem("wrong-method", f"{request.url.path} does not take {request.method}")
-    return Response(refusal(problem), problem.status, media_type="application/json")
+    if error.status_code == 405:
+        problem = Problem("wrong-method", f"{request.url.path} does not take {request.method}")
+    return _json(refusal(problem), problem.status, **(error.headers or {}))
 
 
 # The description that programs read
@@ -366,39 +352,53 @@ _DESCRIBED: tuple[tuple[str, str, str, type | None, type], ...] = (  # method, p
     ("get", "/v1/sessions/{session}", "A session step by step.", None, messages.SessionHistory),
     ("delete", "/v1/persons/{person}", "Erase every session of a person.", None, messages.Erasure),
     ("get", "/v1/policies", "The versions of the policy.", None, messages.Versions),
-    ("put", "/v1/policies", "Add a version: the body is a policy file.", None, messages.VersionInfo),
+    ("put", "/v1/policies", "Add a version: the body is a policy file.", bytes, messages.VersionInfo),
     ("post", "/v1/policies/{version}:promote", "Give a version a share.", messages.Promotion, messages.Versions),
-    ("post", "/v1/policies:rollback", "End the canary, or return to the version before.", None, messages.Versions),
+    ("get", "/v1/policies/{version}", "Download the file of a version.", None, bytes),
+    ("delete", "/v1/policies/{version}", "Retire a version that no new session gets.", None, messages.Versions),
+    ("post", "/v1/policies:rollback", "End the canary, or the version in force.", messages.Rollback, messages.Versions),
     ("get", "/v1/arms", "The arms that are open.", None, messages.Arms),
-    ("put", "/v1/arms", "Say which arms are open.", messages.Arms, messages.Arms),
+    ("put", "/v1/arms", "Open these arms and withdraw the other open ones.", messages.Arms, messages.Arms),
+    ("post", "/v1/arms/{arm}", "Open one arm; an unknown one is added.", None, messages.Arms),
+    ("delete", "/v1/arms/{arm}", "Withdraw one arm.", None, messages.Arms),
+    ("get", "/v1/summary", "What the page shows; its fields may change.", None, dict),
+    ("get", "/healthz", "Whether the process answers.", None, str),
+    ("get", "/readyz", "Whether sessions can be decided (200) or not (503), and why.", None, messages.Readiness),
+    ("get", "/metrics", "Metrics, as Prometheus reads them.", None, str),
 )
 
 
 def openapi() -> dict[str, Any]:
     """The document of /openapi.json."""
-    structs = {one for row in _DESCRIBED for one in row[3:] if one is not None} | {messages.Refusal}
+    structs = {one for row in _DESCRIBED for one in row[3:] if one not in (None, bytes)} | {messages.Refusal}
     ordered = sorted(structs, key=lambda one: one.__name__)
     schemas, parts = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
-    found = dict(zip(ordered, schemas, strict=True))
+    found = dict(zip(ordered, schemas, strict=True)) | {bytes: {"type": "string", "format": "binary"}}
+
+    def content(kind: type) -> dict[str, Any]:
+        media: dict[type, str] = {bytes: "application/octet-stream", str: "text/plain"}
+        return {"content": {media.get(kind, "application/json"): {"schema": found[kind]}}}
+
     paths: dict[str, Any] = {}
     for method, path, summary, request, answer in _DESCRIBED:
-        refused = {"description": "refused: " + ", ".join(sorted(STATUS)), **_content(found[messages.Refusal])}
+        refused = {"description": "refused: " + ", ".join(sorted(STATUS)), **content(messages.Refusal)}
         operation: dict[str, Any] = {
             "summary": summary,
             "operationId": "_".join([method, *re.findall(r"[a-z]+[0-9]*", path)]),
-            "responses": {"200": {"description": "done", **_content(found[answer])}, "default": refused},
-            "x-role": role_of(method.upper(), path),
+            "responses": {"200": {"description": "done", **content(answer)}, "default": refused},
+            **({"security": []} if path in OPEN else {"x-role": role_of(method.upper(), path)}),
         }
-        names = [part.strip("{}").split("}")[0] for part in path.split("/") if part.startswith("{")]
-        if names:
-            operation["parameters"] = [
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
-            ]
+        if answer is messages.Readiness:
+            operation["responses"]["503"] = operation["responses"]["200"] | {"description": "not ready"}
+        places = [(name, "path") for name in re.findall("{([a-z]+)}", path)]
+        if (method != "get" and "arms" in path) or path.endswith("promote"):
+            places.append(("If-Match", "header"))  # the ETag of the GET request
+        operation["parameters"] = [
+            {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+            for name, place in places
+        ]
         if request is not None:
-            operation["requestBody"] = {"required": True, **_content(found[request])}
-        elif (method, path) == ("put", "/v1/policies"):
-            body = {"schema": {"type": "string", "format": "binary"}}
-            operation["requestBody"] = {"required": True, "content": {"application/octet-stream": body}}
+            operation["requestBody"] = {"required": True, **content(request)}
         paths.setdefault(path, {})[method] = operation
     return {
         "openapi": "3.1.0",
@@ -407,7 +407,3 @@ def openapi() -> dict[str, Any]:
         "components": {"schemas": parts, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
     }
-
-
-def _content(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"content": {"application/json": {"schema": schema}}}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ MARGIN = 0.02  # part of the reward of a session that does not matter
 SAME = 0.005  # part of the sessions in which plans differ, below which they are one plan
 APART = 43_200.0  # seconds from which on two looks are two nights
 FEWEST = 30  # sessions whose plans differ, which a mean and a variance need
-_RECENT = 4000  # sessions before the canary that say what to expect
+RECENT = 4000  # sessions before the canary that say what to expect
 
 NEWER, OLDER = "newer", "older"  # which plan stays in force where two earn the same
 WAIT, BETTER, NO_WORSE, WORSE, USELESS, TOO_LONG = 0, 1, 2, -1, -2, -3
@@ -55,18 +55,10 @@ def verdict(found: GainBounds, night: Any, margin: Any, ties: str = NEWER) -> An
         >>> verdict(found, 3, 0.02).tolist()
         [1, -1, 0]
     """
-    late = np.asarray(night) >= PATIENCE
-    return np.select(
-        [
-            found.low > 0,
-            found.high < 0,
-            late & (found.low > -margin) & (ties == NEWER),
-            late & (found.high < margin),
-            np.broadcast_to(np.asarray(night) >= END, np.shape(found.low)),
-        ],
-        [BETTER, WORSE, NO_WORSE, USELESS, TOO_LONG],
-        WAIT,
-    )
+    late, ended = np.asarray(night) >= PATIENCE, np.broadcast_to(np.asarray(night) >= END, np.shape(found.low))
+    surely = [found.low > 0, found.high < 0]
+    in_time = [late & (found.low > -margin) & (ties == NEWER), late & (found.high < margin)]
+    return np.select([*surely, *in_time, ended], [BETTER, WORSE, NO_WORSE, USELESS, TOO_LONG], WAIT)
 
 
 def next_share(share: Any, night: Any, gain: Any, shares: Sequence[float] = SHARES) -> Any:
@@ -93,7 +85,8 @@ class Canary:
 
     version: str
     began: float
-    differ: float  # part of the sessions in which the plans differ
+    differ: float  # share of the sessions in which the plans, replayed, play different arms
+    counted: float  # share of the sessions that count: these, and those that cannot be replayed
     mean: float  # Mean of what such sessions earn from that step on.
     variance: float
     whole: float  # reward of a session
@@ -105,11 +98,12 @@ class Canary:
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Canary:
         known = {name: found[name] for name in ("version", "began", "differ", "mean", "variance", "whole")}
+        known["counted"] = found.get("counted", found["differ"])  # a test that an earlier release began has one share
         return cls(**known, nights=tuple(Look(**night) for night in found["nights"]))
 
     def needed(self, gain: float = MARGIN, share: float = SHARES[1]) -> float:
         """Sessions of all until a gain, a part of a session's reward, is seen in 4 of 5 cases."""
-        return sessions_needed(gain * self.whole / self.differ, self.mean, self.variance, share=share) / self.differ
+        return sessions_needed(gain * self.whole / self.counted, self.mean, self.variance, share=share) / self.counted
 
     def look(
         self,
@@ -129,7 +123,7 @@ class Canary:
         seen = evidence(counted, self.version, active, edges)
         per_counted = bounds(seen, self.mean, self.variance)
         most = 100 * abs(self.whole) + 1  # where no session has come, the bounds are as wide as they are meaningless
-        low, gain, high = (float(np.clip(one * self.differ, -most, most)) for one in per_counted)
+        low, gain, high = (float(np.clip(one * self.counted, -most, most)) for one in per_counted)
         night = Look(at, share, int(seen.n_new), int(seen.n_old), low, gain, high)
         after = replace(self, nights=(*past, night))
         return after, int(verdict(GainBounds(low, gain, high), len(after.nights), MARGIN * self.whole, ties))
@@ -151,12 +145,7 @@ def evidence(counted: Iterable[Counted], new: str, old: str, edges: Sequence[flo
             strata.setdefault(bisect_right(edges, one.began), {new: [], old: []})[one.policy].append(one.reward)
     seen = StratifiedEvidence()
     for _, parts in sorted(strata.items()):
-        sums = [
-            total
-            for name in (new, old)
-            for total in (len(parts[name]), sum(parts[name]), sum(reward * reward for reward in parts[name]))
-        ]
-        seen = seen.add(Stratum(*sums))
+        seen = seen.add(Stratum.of(parts[new], parts[old]))
     return seen
 
 
@@ -169,13 +158,12 @@ class Compared(NamedTuple):
     n_differ: int  # sessions in which the plans, replayed, play different arms
 
 
-def count_sessions(rows: Iterable[LogRow], one: ArmTable, other: ArmTable) -> Compared:
-    """The sessions in which two plans may differ, from that step on, and what all sessions sum up to."""
+def count_sessions(sessions: Iterable[Sequence[LogRow]], one: ArmTable, other: ArmTable) -> Compared:
+    """Count the sessions, given by their steps, in which two plans may differ, from that step on, and all sessions."""
     counted, n, total, n_differ = list[Counted](), 0, 0.0, 0
     asks = any(table.version.asks for table in (one, other))
     replayed: dict[tuple[Any, ...], int | None] = {}  # most sessions knew and saw what another one did
-    for _, group in groupby(rows, key=lambda row: row.session):
-        steps = list(group)
+    for steps in sessions:
         n += 1
         total += sum(row.reward or 0.0 for row in steps)
         seen = (steps[0].features if asks else None, *[(row.arm, row.reward) for row in steps])
@@ -215,13 +203,14 @@ def beyond_replay(steps: Sequence[LogRow]) -> bool:
     return late or any(row.restricted or row.known for row in steps)
 
 
-def expected(rows: Sequence[LogRow], new: ArmTable, old: ArmTable, version: str, at: float) -> Canary | None:
-    """A test that begins now, with what the latest sessions say beforehand; None where both are one plan."""
-    names = list(dict.fromkeys(row.session for row in rows))[-_RECENT:]
-    latest = set(names)
-    found = count_sessions([row for row in rows if row.session in latest], new, old)
+def expected(
+    latest: Sequence[Sequence[LogRow]], new: ArmTable, old: ArmTable, version: str, at: float
+) -> Canary | None:
+    """Return a test that begins now, with what the latest sessions say beforehand; None if both are one plan."""
+    found = count_sessions(latest, new, old)
     if found.n_differ < max(SAME * found.n, FEWEST):
         return None
     rewards: Float[Array, "n"] = np.array([one.reward for one in found.counted])
     variance = float(rewards.var()) or 1e-6
-    return Canary(version, at, len(rewards) / found.n, float(rewards.mean()), variance, found.total / found.n)
+    differ, counted = found.n_differ / found.n, len(rewards) / found.n
+    return Canary(version, at, differ, counted, float(rewards.mean()), variance, found.total / found.n)

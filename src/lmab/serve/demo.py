@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,13 +18,11 @@ from ..evaluation.value import value_of
 from ..model.bandit import LatentBandit
 from ..model.instances import random_bandit
 from ..planning.plan import plan
-from ..policies.wrappers import Relabelled
 from .messages import Question, Reward
-from .refit import RefitOptions, RefitResult, refit
+from .refit import RefitOptions, RefitResult, in_force, refit
 from .run import Options, make_service, server
 from .service import Service
 from .stores import open_store
-from .versions import UNIFORM, read_version
 
 HORIZON = 6
 _DAY = 86_400.0
@@ -40,19 +37,6 @@ class Population:
     n_nights: int = 10
     at_once: int = 64
     seed: int = 0
-
-
-class DemoClock:
-    """Days that pass when the demonstration says so; within a day the clock runs as it does outside."""
-
-    def __init__(self, n_nights: int) -> None:
-        self.shift = -_DAY * n_nights
-
-    def __call__(self) -> float:
-        return time.time() + self.shift
-
-    def next_day(self) -> None:
-        self.shift += _DAY
 
 
 def population(seed: int = 0) -> Population:
@@ -71,9 +55,13 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
     labels = tuple(f"arm-{i}" for i in range(people.bandit.n_arms))
     settings = replace(options.settings, defaults=replace(options.settings.defaults, horizon=HORIZON))
     options = replace(options, arms=labels, settings=settings, policy=None, secret=b"demo")
-    clock = DemoClock(people.n_nights)
+    n_played = 0  # nights; each makes the clock of the service jump by a day
+
+    def clock() -> float:
+        return time.time() + _DAY * (n_played - people.n_nights)
+
     service = make_service(options, clock)
-    running = server(options, service)
+    running = server(options, service, say)
     task = asyncio.create_task(running.serve())
     while not running.started and not task.done():
         await asyncio.sleep(0.05)
@@ -84,8 +72,9 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
             if task.done():
                 break
             await play_sessions(service, people, night)
-            clock.next_day()
-            found = await asyncio.to_thread(_refit, options.store, folder, people.seed + night, clock())
+            n_played += 1
+            night_work = _refit(options.store, folder, people.seed + night, clock())
+            found = await asyncio.to_thread(asyncio.run, night_work)  # in a loop of its own: the service goes on
             await service.register.refresh()
             share = await value_in_force(service, people.bandit) / optimum
             say(f"Night {night + 1}: the policy in force earns {share:.1%} of the optimum.")
@@ -99,18 +88,13 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
         await asyncio.wait([task])
 
 
-def _refit(where: str, folder: Path, seed: int, now: float) -> RefitResult:
-    """In a thread with a loop of its own, so that the service answers meanwhile."""
-
-    async def work() -> RefitResult:
-        store = open_store(where)
-        await store.open()
-        try:
-            return await refit(store, folder, RefitOptions(), rng=seed, now=now)
-        finally:
-            await store.close()
-
-    return asyncio.run(work())
+async def _refit(where: str, folder: Path, seed: int, now: float) -> RefitResult:
+    store = open_store(where)
+    await store.open()
+    try:
+        return await refit(store, folder, RefitOptions(), rng=seed, now=now)
+    finally:
+        await store.close()
 
 
 async def play_sessions(service: Service, people: Population, night: int) -> None:
@@ -135,12 +119,7 @@ async def play_sessions(service: Service, people: Population, night: int) -> Non
 
 
 async def value_in_force(service: Service, bandit: LatentBandit) -> float:
-    """What the policy in force earns in truth, without its exploration."""
-    version = service.register.rollout.active
-    body: Any = None if version == UNIFORM else await service.store.version(version)
-    compact = None if body is None else read_version(body, service.settings.defaults).compact
-    if compact is None:
-        rate = float((bandit.weights @ bandit.means).mean())
-        return rate * HORIZON
-    policy = Relabelled(compact.policy, [f"arm-{i}" for i in range(bandit.n_arms)])
+    """Return the true value of the policy in force without its exploration."""
+    labels = [f"arm-{i}" for i in range(bandit.n_arms)]
+    policy = await in_force(service.store, service.register.rollout.active, labels, HORIZON)
     return float(value_of(policy, bandit, horizon=HORIZON, rng=0).mean)

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ..data.parts import as_text
 from ..errors import InvalidArgument, LmabError
 from ..model.type_prior import Category, TypePrior
 from ..policies.policy import CompactState
-from .messages import Problem, as_text
+from .messages import Problem
 from .stores import Decision, PlayedArm, StoredStep
 from .versions import ArmTable
 
@@ -21,7 +22,7 @@ class LiveSession:
     `table` is that of the session's version with the arms that are open now: the service renews it at every decision.
     """
 
-    __slots__ = ("broken", "features", "hole", "person", "policy", "rewards", "rows", "state", "table")
+    __slots__ = ("broken", "features", "hole", "person", "policy", "rewards", "rows", "state", "table", "unknown")
 
     def __init__(
         self,
@@ -38,11 +39,20 @@ class LiveSession:
         self.hole: int | None = None  # the first step that the store does not have: no later one is recorded
         self.rewards: dict[int, float] = {}
         self.state: CompactState | None = None
-        compact = table.version.compact
+        self.unknown: list[str] = []  # features with a text that the policy does not know
+        compact, prior = table.version.compact, table.version.type_prior
         if compact is not None:
-            prior = compact.policy.type_prior
             told = None if features is None or prior is None else usable_features(prior, json.loads(features))
+            if told and prior is not None:
+                texts = [term for term in prior.terms if isinstance(term, Category) and term.name in told]
+                self.unknown = [term.name for term in texts if told[term.name] not in term.levels]
             self.state = compact.start(features=told, sessions=_past_sessions(known, table))
+
+    def require_step(self, step: int) -> None:
+        """Raise `Problem` if the horizon of the session's version ends before a step."""
+        horizon = self.table.version.horizon
+        if step >= horizon:
+            raise Problem("beyond-horizon", f"step must be below the horizon of {horizon} steps, got {step}")
 
     def check_reward(self, step: int, reward: float) -> None:
         """Raise where there cannot be such a reward, or another one is known."""
@@ -75,21 +85,17 @@ class LiveSession:
         if compact is None or state is None:
             return
         while state.step < len(self.rows):
-            place = self.table.place.get(self.rows[state.step].arm)
-            if place is None:  # an arm that was added after the fit
-                state = compact.skip(state)
-            else:
-                state = compact.observe(state, place, self.rewards.get(state.step))
-            self.state = state
+            place = self.table.place.get(self.rows[state.step].arm)  # None: an arm that was added after the fit
+            reward = self.rewards.get(state.step)
+            self.state = state = compact.skip(state) if place is None else compact.observe(state, place, reward)
 
     def fresh(self, allowed: Sequence[int] | None) -> Sequence[int]:
         """The arms of the service that may be explored now."""
-        table = self.table
-        opened = table.open
+        opened = self.table.open
         if allowed is not None:
             given = set(allowed)
             opened = [number for number in opened if number in given]
-        if not table.version.repeats and self.rows:
+        if not self.table.version.repeats and self.rows:
             played = {row.arm for row in self.rows}
             return [number for number in opened if number not in played] or opened
         return opened
@@ -120,14 +126,9 @@ def _past_sessions(known: Sequence[PlayedArm], table: ArmTable) -> list[list[tup
     """The earlier sessions of a person, as far as a version knows their arms and rewards."""
     found = []
     for _, steps in groupby(known, key=lambda step: step.session):
-        usable = [
-            (table.place[step.arm], step.reward)
-            for step in steps
-            if step.arm in table.place and table.version.accepts(step.reward)
-        ]
-        if usable:
-            found.append(usable)
-    return found or None
+        usable = [step for step in steps if step.arm in table.place and table.version.accepts(step.reward)]
+        found.append([(table.place[step.arm], step.reward) for step in usable])
+    return [steps for steps in found if steps] or None
 
 
 def usable_features(

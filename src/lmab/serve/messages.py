@@ -42,6 +42,7 @@ class Answer(msgspec.Struct):
     explored: bool = False
     fallback: bool = False  # no policy could be asked: any allowed arm, with equal probability
     recorded: bool = True  # False: the store is away and the service was told to answer all the same
+    unknown_features: list[str] | msgspec.UnsetType = msgspec.UNSET  # those with a text that the policy does not know
 
 
 class Reward(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,7 +68,13 @@ class RewardsStored(msgspec.Struct):
 class Promotion(msgspec.Struct, forbid_unknown_fields=True):
     """Which share of new sessions a version gets; 1 puts it in force."""
 
-    share: Share = 1.0
+    share: Share
+
+
+class Rollback(msgspec.Struct, forbid_unknown_fields=True, rename={"ends": "from"}):
+    """Which version ends: the canary if there is one, otherwise the version in force."""
+
+    ends: Name
 
 
 class Arms(msgspec.Struct, forbid_unknown_fields=True):
@@ -103,10 +110,11 @@ class SessionHistory(msgspec.Struct):
 
 
 class Erasure(msgspec.Struct):
-    """How many sessions of a person were erased, and where copies of them may be left."""
+    """How many sessions of a person were erased, and where copies of them may be left, or policies made from them."""
 
     sessions: int
     left: list[str]
+    versions: list[str] = []  # made from a log that held the person, until each is retired
 
 
 class VersionInfo(msgspec.Struct):
@@ -127,6 +135,15 @@ class Versions(msgspec.Struct):
     versions: list[VersionInfo]
 
 
+class Readiness(msgspec.Struct):
+    """Whether new sessions can be decided."""
+
+    ready: bool
+    store: str  # "open", or why nothing can be recorded
+    policy: str  # the version in force
+    trouble: str  # why the service is not ready, or else which version does not load; empty: all is well
+
+
 class Refusal(msgspec.Struct):
     """Why a request was refused."""
 
@@ -145,6 +162,11 @@ STATUS = {
     "unknown-policy": 404,
     "wrong-method": 405,
     "out-of-order": 409,
+    "in-force": 409,  # a version that sessions get is not retired
+    "not-in-force": 409,  # a rollback names another version than the one that would end
+    "last-arm": 409,
+    "register-changed": 409,
+    "precondition-failed": 412,  # the number in If-Match is not the present one
     "other-reward": 409,
     "too-late": 410,
     "too-large": 413,
@@ -188,13 +210,6 @@ def check_features(features: Mapping[str, str | float | bool | None]) -> str:
             raise Problem("bad-value", f"features[{name!r}] must be text, a finite number or null")
     known = {name: float(value) if isinstance(value, bool) else value for name, value in features.items()}
     return json.dumps(known, ensure_ascii=False)
-
-
-def as_text(value: str | float) -> str:
-    """A value of a column that has texts for some sessions and numbers for others."""
-    if isinstance(value, str):
-        return value
-    return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def check_labels(labels: Sequence[Label]) -> None:

@@ -23,9 +23,9 @@ function keys(names, s) {
   const role = name => name === s.policy.active ? " (in force)" : name === s.policy.canary ? " (canary)" : "";
   return `<p class=soft>${names.map((name, i) => `<span class=named><span class="key k${hue(i)}"></span>${esc(name)}${role(name)}</span> `).join("")}</p>`;
 }
-function day(seconds, width) {
+function day(seconds, width) {  // days are those of the store, which are days of UTC
   const when = new Date(1000 * seconds);
-  return width >= 86400 ? when.toLocaleDateString() : when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  return width >= 86400 ? when.toLocaleDateString([], { timeZone: "UTC" }) : when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 }
 function overTime(s, value, label) {
   const points = s.series.filter(p => p.sessions >= 5);

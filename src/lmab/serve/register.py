@@ -6,19 +6,19 @@ import asyncio
 import hmac
 import json
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 from .messages import Label, Problem, check_labels, check_name
-from .stores import ArmRow, Rollout, Signals, Store, told
+from .stores import ArmRow, ArmState, Rollout, Signals, Store, Value, told
 from .versions import UNIFORM, ArmTable, Defaults, Version, read_version, uniform_version
-
-Value = TypeVar("Value")
 
 FLOORS = "floors"  # the setting that holds the floor of every arm, as JSON
 _ROLLED_BACK = "rolled back"
-_HISTORY = 1000  # entries of the register that a rollback looks at
+HISTORY = 10_000  # entries of the register that are read to learn what was in force
+_TRIES = 5  # tries of a change that another one overtakes
 _log = logging.getLogger("lmab.serve")
 
 
@@ -64,6 +64,7 @@ class Register:
         forget: Callable[[], None],  # called when sessions in memory may not be what the store has
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
         secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
+        served: Mapping[str, Any] | None = None,  # settings that the store keeps, so that refits inherit them
     ) -> None:
         self.store, self.defaults, self.clock, self._forget, self._begin = store, defaults, clock, forget, begin
         self.ready = False  # the store is open, and what the service begins with is in it
@@ -73,12 +74,12 @@ class Register:
         self.floors: Mapping[Label, float] | None = None
         self.broken: dict[str, str] = {}  # versions that do not load, and why
         self.draws = KeyedDraws(secret or secrets.token_bytes(32))
-        self._opened = False
+        self._opened, self._served = False, served or {}
         self._number: dict[Label, int] = {}
         self._versions: dict[str, Version] = {}
         self._tables: dict[str, ArmTable] = {}
         self._loading: dict[str, asyncio.Task[Version]] = {}
-        self._signals = Signals(-1, -1)
+        self.signals = Signals(-1, -1, -1, -1, -1)  # counters of the store that were taken over
 
     async def refresh(self) -> None:
         """Open the store if it is not, and take over what changed in it."""
@@ -86,6 +87,7 @@ class Register:
             if not self._opened:
                 await self.store.open()
                 secret = await self.store.setting("secret", self.draws.secret.hex()) or ""
+                await self.store.set_service_settings(self._served)
                 self.draws, self._opened = KeyedDraws(bytes.fromhex(secret)), True
             await self._take_over()
             if self._begin is not None:
@@ -106,24 +108,25 @@ class Register:
     async def _take_over(self) -> None:
         """Read what changed; a version is loaded before any session gets it."""
         signals = await self.store.signals()
-        if signals.erased != self._signals.erased:
+        if signals.erased != self.signals.erased:
             self._forget()  # a person was erased, perhaps by another replica
-        if signals != self._signals:
+        if signals != self.signals:
             arms, rollouts = await self.store.arms(), await self.store.rollouts(1)
             floors = json.loads(await self.store.setting(FLOORS, None) or "[]")
             rollout = rollouts[0] if rollouts else self.rollout
             for name in {rollout.active, rollout.canary} - {None, UNIFORM}:
                 await self._version(str(name))
             self.floors = dict(map(tuple, floors)) or None
-            if arms or self.ready:  # until then the arms on standby answer
+            if self.ready or any(arm.is_open for arm in arms):  # until then the arms on standby answer
                 self._take_arms(arms)
-            self.rollout = rollout
-            self._signals = signals
+            if rollout != self.rollout:  # also by a refit or another replica
+                _log.info("in force: %s, canary: %s at %g (%s)", *rollout[:3], rollout.note)
+            self.rollout, self.signals = rollout, signals
 
     def use_standby(self, labels: Sequence[Label], version: Version | None) -> None:
         """Answer without the store, with the arms and the policy that were given at the start."""
-        known = () if version is None else (*version.labels, *version.left_out)
-        self._take_arms([ArmRow(label, True) for label in labels or known])
+        known = () if version is None else version.all_labels
+        self._take_arms([ArmRow(label, ArmState.OPEN) for label in labels or known])
         if version is not None:
             self._versions[version.name] = version
             self.rollout = Rollout(version.name, None, 0.0, self.clock(), "the store is away")
@@ -157,6 +160,11 @@ class Register:
             raise
         except Exception as error:
             raise Problem("no-store", f"the store does not answer: {told(error)}") from None
+
+    async def record(self, name: str) -> Any:
+        """Return the value of a setting that holds JSON; None if there is none."""
+        text = await self.asked(self.store.setting(name, None))
+        return None if text is None else json.loads(text)
 
     def numbers(self, labels: Sequence[Label]) -> list[int]:
         """The numbers of arms."""
@@ -195,9 +203,7 @@ class Register:
 
     async def _load(self, name: str) -> Version:
         try:
-            body = await self.asked(self.store.version(name))
-            if body is None:
-                raise Problem("unknown-policy", f"version {name!r} is not in the store")
+            body = await self.body_of(name)
             version = await asyncio.to_thread(lambda: read_version(body, self.defaults).warm())
             self.broken.pop(name, None)
             return version
@@ -211,65 +217,137 @@ class Register:
 
     # Changing
 
-    async def set_arms(self, labels: Sequence[Label]) -> None:
-        """Open these arms and no others."""
-        self.require_store()
+    async def set_arms(self, labels: Sequence[Label], after: int | None = None) -> None:
+        """Open these arms and withdraw the other open ones; with `after`, only if the number of the arms is that."""
+
+        async def change(_: Signals) -> bool:
+            await self._check_arms(labels)
+            return await self.store.set_arms(labels, after)
+
+        await self._change(change, after)
+
+    async def put_arm(self, text: str, state: ArmState, after: int | None = None) -> None:
+        """Open or withdraw the arm whose label has this text; a new one is added, an integer if all others are."""
+
+        async def change(found: Signals) -> bool:
+            arms = await self.store.arms()
+            label: Label | None = next((arm.label for arm in arms if str(arm.label) == text), None)
+            if label is None and state is ArmState.WITHDRAWN:
+                raise Problem("unknown-arm", f"arm {text!r} is not known here")
+            if state is ArmState.WITHDRAWN and [arm.label for arm in arms if arm.is_open] == [label]:
+                raise Problem("last-arm", f"{text!r} is the last open arm: open another one first")
+            if label is None:
+                integers = bool(arms) and all(isinstance(arm.label, int) for arm in arms)
+                label = int(text) if integers and re.fullmatch("0|-?[1-9][0-9]*", text) else text
+                check_labels([label])
+            return await self.store.put_arm(label, state, found.arms if after is None else after)
+
+        await self._change(change, after)
+
+    async def add_arms(self, labels: Sequence[Label], state: ArmState = ArmState.OPEN) -> None:
+        """Add the labels that the store does not have; what was withdrawn stays withdrawn."""
+        await self.asked(self._check_arms(labels))
+        await self.asked(self.store.add_arms(labels, state))
+        await self.asked(self._take_over())
+
+    async def _check_arms(self, labels: Sequence[Label]) -> None:
         check_labels(labels)
-        known = {str(label): label for label, _ in await self.asked(self.store.arms())}
+        known = {str(arm.label): arm.label for arm in await self.store.arms()}
         for label in labels:
             if known.get(str(label), label) != label:
                 raise Problem("bad-value", f"arms must be distinct labels, also as text: {label!r} is known already")
-        await self.asked(self.store.set_arms(labels))
-        await self.asked(self._take_over())
-
-    async def add_arms(self, labels: Sequence[Label]) -> None:
-        """Open the labels that the store does not know; what was withdrawn stays withdrawn."""
-        arms = await self.asked(self.store.arms())
-        new = [label for label in labels if label not in {arm.label for arm in arms}]
-        if new:
-            await self.set_arms([*(arm.label for arm in arms if arm.is_open), *new])
 
     async def add_version(self, body: bytes, note: str = "") -> Version:
-        """Keep a policy file; nobody gets it before it is promoted."""
+        """Store a policy file; before it is promoted, no session gets it and its new arms are not played."""
         self.require_store()
         version = await asyncio.to_thread(lambda: read_version(body, self.defaults).warm())
-        known = (*version.labels, *version.left_out)
-        check_labels(known)
+        await self.asked(self._check_arms(version.all_labels))
         await self.asked(self.store.add_version(version.name, body, self.clock(), note.replace("\0", "")))
         self._versions[version.name] = version
         self._tables.pop(version.name, None)
         self.broken.pop(version.name, None)
-        await self.add_arms(known)
+        await self.add_arms(version.all_labels, ArmState.KNOWN)
         return version
 
-    async def promote(self, version: str, share: float, note: str = "") -> Rollout:
-        """Give a version a share of new sessions; all of them puts it in force."""
+    async def body_of(self, version: str) -> bytes:
+        """Return the file of a version."""
         self.require_store()
         check_name(version)
+        body = await self.asked(self.store.version(version))
+        if body is None:
+            raise Problem("unknown-policy", f"version {version!r} is not in the store")
+        return body
+
+    async def retire(self, version: str) -> None:
+        """Delete the file of a version that no new session gets."""
+        await self.body_of(version)
+        removed = await self.asked(self.store.remove_version(version))
+        await self.asked(self._take_over())
+        if not removed:
+            raise Problem("in-force", f"version {version} is in force or being tested: end that first")
+
+    async def promote(self, version: str, share: float, note: str = "", after: int | None = None) -> Rollout:
+        """Give a version a share of new sessions and open the arms that only it knows; a share of 1 puts it in force.
+
+        With `after`, only if the number of the register is that.
+        """
         if version == UNIFORM and self.defaults.horizon is None:
             raise Problem("bad-value", "version 'uniform' needs a horizon: start the service with --horizon")
-        if version != UNIFORM and await self.asked(self.store.version(version)) is None:
-            raise Problem("unknown-policy", f"version {version!r} is not known here")
-        if share >= 1:
-            rollout = Rollout(version, None, 0.0, self.clock(), note or "put in force")
-        else:
-            rollout = Rollout(self.rollout.active, version, share, self.clock(), note or "canary")
-        return await self._register(rollout)
 
-    async def rollback(self) -> Rollout:
-        """End the canary; where there is none, return to the version that was in force before this one."""
+        async def change(found: Signals) -> bool:
+            if version != UNIFORM:
+                await self.body_of(version)
+            opens = (await self._version(version)).all_labels if share > 0 else ()
+            if version in self.broken:
+                raise Problem("bad-policy", f"version {version} does not load: {self.broken[version]}")
+            active = (await self._entries(1))[0].active
+            rollout = Rollout(active, version, share, self.clock(), note or "canary")
+            if share >= 1:
+                rollout = Rollout(version, None, 0.0, self.clock(), note or "put in force")
+            return await self.store.add_rollout(rollout, found.register if after is None else after, opens)
+
+        return await self._change(change, after)
+
+    async def rollback(self, ends: str) -> Rollout:
+        """End the canary, or if there is none return to the version that was in force before; `ends` names what ends.
+
+        A retry names what has ended already, and changes nothing.
+        """
+
+        async def change(found: Signals) -> bool:
+            entries = await self._entries(HISTORY)
+            active, canary, *_ = entries[0]
+            if ends != (canary or active):
+                which = f"{canary} is being tested" if canary else f"{active} is in force"
+                raise Problem("not-in-force", f"from must name the version that ends: {which}, got {ends}")
+            rollout = Rollout(active, None, 0.0, self.clock(), "canary ended")
+            if canary is None:
+                there = {row.version for row in await self.store.versions()}
+                there |= set() if self.defaults.horizon is None else {UNIFORM}
+                earlier = [name for name in versions_in_force(entries)[:-1] if name in there]
+                if not earlier:
+                    raise Problem("unknown-policy", "there is no earlier version to return to")
+                rollout = Rollout(earlier[-1], None, 0.0, self.clock(), _ROLLED_BACK)
+            return await self.store.add_rollout(rollout, found.register)
+
+        return await self._change(change)
+
+    async def _entries(self, limit: int) -> list[Rollout]:
+        return await self.store.rollouts(limit) or [self.rollout]
+
+    async def _change(self, change: Callable[[Signals], Awaitable[bool]], after: int | None = None) -> Rollout:
+        """Make a change that depends on numbers read before; try again if they changed, unless `after` names them."""
         self.require_store()
-        if self.rollout.canary is not None:
-            return await self._register(Rollout(self.rollout.active, None, 0.0, self.clock(), "canary ended"))
-        stack = versions_in_force(await self.asked(self.store.rollouts(_HISTORY)))
-        if len(stack) < 2:
-            raise Problem("unknown-policy", "there is no earlier version to return to")
-        return await self._register(Rollout(stack[-2], None, 0.0, self.clock(), _ROLLED_BACK))
-
-    async def _register(self, rollout: Rollout) -> Rollout:
-        await self.asked(self.store.add_rollout(rollout))
+        done = False
+        for _ in range(_TRIES if after is None else 1):
+            done = done or await self.asked(change(await self.asked(self.store.signals())))
         await self.asked(self._take_over())
-        return rollout
+        if not done and after is not None:
+            text = "this changed since the number in If-Match: read it again, and send its present ETag"
+            raise Problem("precondition-failed", text)
+        if not done:
+            raise Problem("register-changed", "others change arms or versions again and again: try again")
+        return self.rollout
 
 
 def versions_in_force(rollouts: Sequence[Rollout]) -> list[str]:
@@ -284,8 +362,8 @@ def versions_in_force(rollouts: Sequence[Rollout]) -> list[str]:
     for rollout in reversed(rollouts):
         if stack and rollout.active == stack[-1]:
             continue
-        if rollout.note == _ROLLED_BACK and stack[-2:-1] == [rollout.active]:
-            stack.pop()
+        if rollout.note == _ROLLED_BACK and rollout.active in stack:  # versions between the two were retired
+            del stack[len(stack) - stack[::-1].index(rollout.active) :]
         else:
             stack.append(rollout.active)
     return stack

@@ -14,21 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..errors import InvalidArgument, InvalidFile, LmabError
-from .app import Access, make_app
+from .access import Access
+from .app import make_app
 from .messages import Label, Problem
-from .register import Register
+from .register import HISTORY, Register
 from .service import Service, Settings
-from .stores import open_store
+from .stores import POSTGRES, open_store, without_secrets
 from .versions import UNIFORM, Version, read_version, warm_up
 from .watch import Metrics
 
 TOKENS = "LMAB_TOKENS"  # the environment variable with tokens and roles, one a line or with ; between them
-MAX_HEADERS = 32 * 1024  # bytes of the headers of a request
 MAX_CONNECTIONS = 4096  # at most; fewer where the process may open fewer files
-HEADER_TIME = 10.0  # seconds in which the headers of a request must come
-REQUEST_TIME = 60.0  # seconds in which a request must come, its body included
 _OTHER_FILES = 100  # that the process needs besides connections
 _log = logging.getLogger("lmab.serve")
 
@@ -65,43 +64,70 @@ def read_tokens(token_file: Path | None) -> tuple[str, ...]:
 
 
 def make_service(options: Options, clock: Callable[[], float] = time.time) -> Service:
-    """A service that puts its first policy and arms into the store as soon as the store is open."""
+    """Return a service that puts its first policy and arms into the store as soon as the store is open.
+
+    Raise `InvalidFile` or `InvalidArgument` if the policy cannot be served or the store has no valid address.
+    """
+    store, first = open_store(options.store), _read_policy(options)
 
     async def begin(register: Register) -> None:
         if options.arms:
             await register.add_arms(options.arms)
-        if options.policy is not None:
-            try:
-                await _first_policy(register, options.policy)
-            except (Problem, OSError) as problem:
-                _log.error("%s: %s", options.policy, problem)
-                register.broken[str(options.policy)] = f"{options.policy}: {problem}"
+        if first is not None:
+            await _first_policy(register, *first)
 
-    standby = options.arms, _standby(options)
-    store = open_store(options.store)
-    return Service(store, options.settings, clock, begin=begin, standby=standby, secret=options.secret)
+    version = None if first is None or not options.settings.without_store else first[0].warm()
+    return Service(store, options.settings, clock, begin, (options.arms, version), options.secret)
 
 
-def _standby(options: Options) -> Version | None:
-    """The policy of the file, for as long as the store is away."""
-    if options.policy is None or not options.settings.without_store:
+def _read_policy(options: Options) -> tuple[Version, bytes, str] | None:
+    """Return the version in the policy file, its bytes and the name of the file."""
+    path = options.policy
+    if path is None:
         return None
     try:
-        return read_version(options.policy.read_bytes(), options.settings.defaults).warm()
-    except (Problem, OSError):
-        return None
+        body = path.read_bytes()
+        return read_version(body, options.settings.defaults), body, path.name
+    except OSError as error:
+        raise InvalidFile(f"{path}: cannot be read: {error.strerror}") from None
+    except Problem as problem:
+        raise InvalidFile(f"{path}: {problem}") from None
 
 
-async def _first_policy(register: Register, path: Path) -> None:
-    """Put a file that the store does not know in force; one that it knows was promoted or rolled back since."""
-    body = path.read_bytes()
-    name = (await asyncio.to_thread(read_version, body, register.defaults)).name
-    known = await register.store.version(name) is not None
-    if not known:
-        await register.add_version(body, f"from {path.name}")
-    rollouts = await register.store.rollouts(1)
-    if not known or not rollouts or rollouts[0].active == UNIFORM:
-        await register.promote(name, 1.0, f"started with {path.name}")
+async def _first_policy(register: Register, version: Version, body: bytes, file: str) -> None:
+    """Put a file that is new here in force; one that had sessions before was promoted, rolled back or retired since."""
+    rollouts, stored = await register.store.rollouts(HISTORY), await register.store.version(version.name) is not None
+    is_new = not stored and all(version.name not in entry[:2] for entry in rollouts)
+    if is_new or not rollouts or rollouts[0].active == UNIFORM:
+        if not stored:
+            await register.add_version(body, f"from {file}")
+        await register.promote(version.name, 1.0, f"started with {file}")
+
+
+def check_store(where: str) -> None:
+    """Raise `InvalidArgument` if a store has no valid address, as far as this machine can say without asking it."""
+    asked = f"--store {without_secrets(where)}"
+    try:
+        store = open_store(where)
+        if not where.startswith(POSTGRES):
+            return
+        import asyncpg
+
+        address = store.address
+        _ = urlsplit(address).port if "," not in address else None
+        asyncio.run(asyncpg.connect(address, host=os.devnull, port=1, timeout=5))  # the driver reads the address first
+    except LmabError:
+        raise
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"{asked} needs {error.name}: pip install '.[postgres]'") from None
+    except NotADirectoryError:  # a valid address: no server can listen below the null device
+        pass
+    except Exception as error:  # only texts about options of the connection are shown: others may quote a password
+        reason = f": {error}" if type(error).__name__ == "ClientConfigurationError" else ""
+        raise InvalidArgument(
+            f"{asked} is no valid address{reason}. Check port, sslmode and the files that it names; "
+            "the characters ? % of a password must be percent-encoded"
+        ) from None
 
 
 def check_address(host: str, tokens: Sequence[str]) -> None:
@@ -111,52 +137,33 @@ def check_address(host: str, tokens: Sequence[str]) -> None:
     except ValueError:
         near = False
     if not near and not tokens:
-        raise InvalidArgument(
-            f"--host must be a loopback address such as 127.0.0.1 unless --token-file or {TOKENS} is given, got {host}"
-        )
+        text = f"--host must be a loopback address such as 127.0.0.1 unless --token-file or {TOKENS} is given"
+        raise InvalidArgument(f"{text}, got {host}")
 
 
 def http_server(app: Any, host: str, port: int) -> Any:
-    """The server in front of an application, not yet running; it bounds headers, connections and time."""
+    """Return the server of an application, not yet running; it bounds headers, connections and time."""
     import uvicorn
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    from .connection import Connection, drop_longest_waiting
 
     most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES)
 
-    class Connection(HttpToolsProtocol):
-        """Counts the bytes of headers and the time that a request takes to come, before anybody looks at it."""
-
+    class Limited(Connection):
         def connection_made(self, transport: Any) -> None:
-            self.in_headers, self.header_bytes = True, 0
-            self.since: float | None = self.loop.time()
             super().connection_made(transport)
             if len(self.connections) > most:
-                _drop_one(self.connections, self)
-
-        def on_message_begin(self) -> None:
-            self.in_headers, self.header_bytes, self.since = True, 0, self.loop.time()
-            super().on_message_begin()
-
-        def on_headers_complete(self) -> None:
-            self.in_headers = False
-            super().on_headers_complete()
-
-        def on_message_complete(self) -> None:
-            self.since = None
-            super().on_message_complete()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.in_headers:
-                self.header_bytes += len(data)
-                if self.header_bytes > MAX_HEADERS:
-                    self.transport.abort()
-
-        def expire(self, now: float) -> None:
-            if self.since is not None and now - self.since > (HEADER_TIME if self.in_headers else REQUEST_TIME):
-                self.transport.abort()
+                drop_longest_waiting(self.connections, self)
 
     class Server(uvicorn.Server):
+        announce: Callable[[str], None] | None = None  # called with the address once requests are accepted
+
+        async def startup(self, *given: Any, **more: Any) -> None:
+            await super().startup(*given, **more)
+            if self.started and self.announce is not None:
+                name = f"[{host}]" if ":" in host else host
+                self.announce(f"http://{name}:{self.servers[0].sockets[0].getsockname()[1]}/")
+
         async def on_tick(self, counter: int) -> bool:
             if counter % 10 == 0:
                 now = asyncio.get_running_loop().time()
@@ -165,35 +172,27 @@ def http_server(app: Any, host: str, port: int) -> Any:
             return await super().on_tick(counter)
 
     config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=10,
-        backlog=2048, server_header=False, proxy_headers=False, http=Connection, ws="none",
+        app, host=host, port=port, log_level="warning", log_config=None, access_log=False, lifespan="on",
+        timeout_graceful_shutdown=10, backlog=2048, server_header=False, proxy_headers=False, http=Limited, ws="none",
     )  # fmt: skip
     return Server(config)
 
 
-def _drop_one(connections: Any, newest: Any) -> None:
-    """Close the connection that has kept us waiting longest for a request; the newest where none waits."""
-    waiting = [one for one in connections if one.since is not None and one is not newest]
-    oldest = min(waiting, key=lambda one: one.since, default=newest)
-    connections.discard(oldest)
-    oldest.transport.abort()
+def server(options: Options, service: Service | None = None, say: Callable[[str], None] | None = None) -> Any:
+    """Return the server of a service, not yet running; raise `LmabError` if the options cannot be served.
 
-
-def server(options: Options, service: Service | None = None) -> Any:
-    """The server of a service, not yet running."""
+    `say` gets the address as soon as requests are accepted.
+    """
     tokens = read_tokens(options.token_file)
     check_address(options.host, tokens)
     access = Access(tokens)
     app = make_app(service or make_service(options), access, Metrics())
     running = http_server(app, options.host, options.port)
-    running.reload_tokens = _reloading(access, options)
-    return running
+    if say is not None:
+        kept = f"(Ctrl-C stops); decisions are kept in {without_secrets(options.store)}."
+        running.announce = lambda address: say(f"Serving at {address} {kept}")
 
-
-def _reloading(access: Access, options: Options) -> Callable[..., None]:
-    """Reads the tokens again; where the new ones are wrong, the old ones stay."""
-
-    def reload(*_: Any) -> None:
+    def reload_tokens(*_: Any) -> None:
         try:
             tokens = read_tokens(options.token_file)
             check_address(options.host, tokens)
@@ -203,14 +202,12 @@ def _reloading(access: Access, options: Options) -> Callable[..., None]:
         else:
             _log.warning("%d tokens were read", len(tokens))
 
-    return reload
+    running.reload_tokens = reload_tokens
+    return running
 
 
-def run(options: Options) -> None:
-    """Serve until SIGTERM or Ctrl-C; what was accepted is answered first. SIGHUP reads the tokens again."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("lmab").setLevel(logging.INFO)
-    running = server(options)
+def run(running: Any) -> None:
+    """Run a server until SIGTERM or Ctrl-C; what was accepted is answered first. SIGHUP reads the tokens again."""
     signal.signal(signal.SIGHUP, running.reload_tokens)
     warm_up()
     tame_garbage_collection()

@@ -12,15 +12,18 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from .clock import SteadyClock
+from .commits import Commits
 from .live import LiveSession, restore, usable_features
 from .messages import Answer, Erasure, Label, Problem, Question, Reward, check_features, check_finite, check_name
 from .register import Register
-from .stores import Commits, Decision, Job, PlayedArm, RewardRow, Store, StoredStep
+from .stores import Decision, Job, PlayedArm, RewardRow, Store, StoredStep, Value
 from .versions import Defaults, Version
 
 _HISTORY = 500  # steps of earlier sessions that inform a person's next one
@@ -31,6 +34,7 @@ _OVERLAP = 60.0  # seconds: rows of a commit that is under way have an earlier t
 _FORGET = 100  # sessions that one transaction deletes because of their age
 _FORGET_EVERY = 600.0  # seconds
 _SWEPT = "swept"  # the setting that says how far default rewards were given
+_COUNTED = "explored fallback repeated unrecorded defaulted forgotten rewards unknown_features"
 _log = logging.getLogger("lmab.serve")
 
 
@@ -60,13 +64,16 @@ class Service:
         standby: tuple[Sequence[Label], Version | None] = ((), None),  # arms and policy while the store is away
         secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
     ) -> None:
-        self.store, self.settings, self.clock, self._standby = store, settings, clock, standby
+        self.clock = SteadyClock(clock)
+        self.store, self.settings, self._standby = store, settings, standby
         self._live: OrderedDict[str, LiveSession] = OrderedDict()
-        self.register = Register(store, settings.defaults, clock, self._live.clear, begin, secret)
+        own = {name: getattr(settings.defaults, name) for name in ("horizon", "floor", "repeats")}
+        served = own | {"window": settings.window}
+        self.register = Register(store, settings.defaults, self.clock, self._live.clear, begin, secret, served)
         self.commits = Commits(store, settings.queue)
-        self.counts = {"explored": 0, "fallback": 0, "repeated": 0, "unrecorded": 0, "defaulted": 0, "forgotten": 0}
+        self.counts = dict.fromkeys(_COUNTED.split(), 0)
         self._swept: float | None = None
-        self._forgotten_at = -_FORGET_EVERY
+        self._forgotten_at = -math.inf
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -81,7 +88,8 @@ class Service:
 
     async def unable(self) -> str:
         """Why the service is not ready; empty where it is."""
-        return self.commits.trouble or await self.register.unable()
+        self.clock()
+        return self.commits.trouble or self.clock.trouble or await self.register.unable()
 
     # Starting and stopping
 
@@ -109,7 +117,9 @@ class Service:
             await asyncio.sleep(_LOOK)
             try:
                 await self.register.refresh()
-                await self._probe_where_quiet()
+                quiet = asyncio.get_running_loop().time() - self.commits.last_success
+                if self.commits.trouble or quiet > _QUIET:
+                    await self.commits.probe()
                 await self.sweep()
                 await self.forget_old_sessions()
                 await self.store.leftovers()
@@ -118,15 +128,10 @@ class Service:
             except Exception as error:
                 _log.debug("the watch of the store failed: %s", error)
 
-    async def _probe_where_quiet(self) -> None:
-        quiet = asyncio.get_running_loop().time() - self.commits.last_success
-        if self.commits.trouble or quiet > _QUIET:
-            await self.commits.probe()
-
     async def sweep(self) -> int:
         """Give the default reward to steps whose window has passed, some at a time."""
-        reward, now = self.settings.default_reward, self.clock()
-        if reward is None or self.trouble:
+        reward = self.settings.default_reward
+        if reward is None or self.trouble or (now := self.clock.due(await self.store.newest())) is None:
             return 0
         stored = float(await self.store.setting(_SWEPT, None) or 0.0) if self._swept is None else self._swept
         before, since, total = now - self.settings.window, stored, 0
@@ -141,8 +146,10 @@ class Service:
 
     async def forget_old_sessions(self) -> int:
         """Delete the sessions that are older than `keep`, some at a time."""
-        keep, now = self.settings.keep, self.clock()
-        if keep is None or self.trouble or now - self._forgotten_at < _FORGET_EVERY:
+        keep = self.settings.keep
+        if keep is None or self.trouble or (now := self.clock.due(await self.store.newest())) is None:
+            return 0
+        if now - self._forgotten_at < _FORGET_EVERY:
             return 0
         self._forgotten_at, total = now, 0
         while (n := await self.store.forget(now - keep, _FORGET)) > 0:
@@ -179,8 +186,11 @@ class Service:
         if len(self._live) > self.settings.memory:
             self._live.popitem(last=False)
         answer = await self._commit(live, row, rewards)
+        self.counts["rewards"] += question.reward is not None
         for reward in rewards:
             live.learn(reward.step, reward.reward)  # a new step has learned them before it decided
+        if live.unknown:
+            answer.unknown_features = live.unknown
         return answer
 
     async def _load(self, question: Question, features: str | None, now: float) -> LiveSession:
@@ -188,15 +198,12 @@ class Service:
         if question.step == 0:
             name = self.register.version_of(question.session)
             table, broken = await self.register.table_of(name)
-            compact = table.version.compact
-            prior = None if compact is None else compact.policy.type_prior
+            prior, person = table.version.type_prior, question.person
             if features is not None and prior is not None:
                 usable_features(prior, json.loads(features), strict=True)
-            known = await self._known(question.person, now)
-            return self._live.get(question.session) or LiveSession(
-                name, table, question.person, known, broken, features
-            )
-        rows = None if self.trouble else await self._stored(question.session)
+            known = await self._known(person, now)
+            return self._live.get(question.session) or LiveSession(name, table, person, known, broken, features)
+        rows = None if self.trouble else await self._if_answered(self.store.session(question.session))
         if rows is None:
             return await self._unknown_past(question)
         if not rows and not self.settings.without_store:
@@ -217,14 +224,14 @@ class Service:
             missing.discard(question.step - 1)
         if not missing or self.trouble or live.hole is not None:
             return
-        for step in await self._stored(question.session) or ():
+        for step in await self._if_answered(self.store.session(question.session)) or ():
             if step.reward is not None and step.decision.step in missing:
                 live.learn(step.decision.step, step.reward)
 
-    async def _stored(self, session: str) -> list[StoredStep] | None:
-        """The steps of a session; None where the store does not answer and nobody needs to wait for it."""
+    async def _if_answered(self, question: Awaitable[Value]) -> Value | None:
+        """Return what the store answers; None if it does not and the service decides without it."""
         try:
-            return await self.register.asked(self.store.session(session))
+            return await self.register.asked(question)
         except Problem:
             if self.settings.without_store:
                 return None
@@ -236,6 +243,7 @@ class Service:
         if live is None:
             name = self.register.version_of(question.session)
             live = LiveSession(name, *(await self.register.table_of(name))[:1], None, [], True)
+        live.require_step(question.step)  # the loop below must not be as long as a client says
         live.state, live.hole = None, len(rows)
         for step in range(len(rows), question.step):  # what a repeated request for such a step is told
             draws = self.register.draws(question.session, step)
@@ -259,17 +267,14 @@ class Service:
             self._check_window(live, question.step - 1, now)
             rows.append(RewardRow(question.session, question.step - 1, question.reward, now, 0))
         if self.settings.default_reward is not None and question.step == len(live.rows):
-            for step in live.unrewarded():
-                late = now - live.rows[step].at > self.settings.window
-                if late and not (question.reward is not None and step == question.step - 1):
-                    rows.append(RewardRow(question.session, step, self.settings.default_reward, now, 1))
+            given, default = {row.step for row in rows}, self.settings.default_reward
+            late = [step for step in live.unrewarded() if step not in given and self._is_late(live, step, now)]
+            rows += [RewardRow(question.session, step, default, now, 1) for step in late]
         return rows
 
     def _next(self, live: LiveSession, question: Question, rewards: Sequence[RewardRow], now: float) -> Decision:
         """Decide a new step."""
-        horizon = live.table.version.horizon
-        if question.step >= horizon:
-            raise Problem("beyond-horizon", f"step must be below the horizon of {horizon} steps, got {question.step}")
+        live.require_step(question.step)
         allowed = None if question.allowed is None else self.register.numbers(question.allowed)
         fresh = live.fresh(allowed)
         if not fresh:
@@ -287,6 +292,7 @@ class Service:
         fallback = failed or live.broken or live.hole is not None
         self.counts["explored"] += explored
         self.counts["fallback"] += fallback
+        self.counts["unknown_features"] += bool(live.unknown) and question.step == 0
         given = None if question.allowed is None else json.dumps(question.allowed)
         person, features = (live.person, live.features) if question.step == 0 else (None, None)
         row = Decision(
@@ -317,12 +323,9 @@ class Service:
             if self.trouble:
                 raise Problem("no-store", self.trouble)
             await self.commits.commit(job)
-        except Problem as problem:
-            if problem.code == "no-store" and self.settings.without_store:
+        except BaseException as error:
+            if isinstance(error, Problem) and error.code == "no-store" and self.settings.without_store:
                 return self._unrecorded(live, row)
-            self._live.pop(row.session, None)
-            raise
-        except BaseException:
             self._live.pop(row.session, None)
             raise
         return self._written(job, row, len(live.rows))
@@ -360,14 +363,10 @@ class Service:
         self.register.require_store()
         now, rows, sessions = self.clock(), [], []
         for item in items:
-            check_name(item.session)
             check_finite(item.reward)
             live = self._live.get(item.session)
             if live is None or item.step >= len(live.rows) or self._is_late(live, item.step, now):
-                found = await self.register.asked(self.store.session(item.session))
-                if not found:
-                    raise Problem("unknown-session", f"session {item.session!r} is not known here")
-                live = await self._restored(found)
+                _, live = await self.history(item.session)
             if item.step >= len(live.rows) or (live.hole is not None and item.step >= live.hole):
                 raise Problem("unknown-step", f"step {item.step} of session {item.session!r} is not in the store")
             live.check_reward(item.step, item.reward)
@@ -385,6 +384,7 @@ class Service:
             raise Problem("unknown-step", "a step of these rewards is not in the store: perhaps it was erased")
         for live, row in zip(sessions, rows, strict=True):
             live.learn(row.step, row.reward)
+        self.counts["rewards"] += len(rows)
         return len(rows)
 
     async def erase(self, person: str) -> Erasure:
@@ -396,11 +396,15 @@ class Service:
         for name in names:
             self._live.pop(name, None)
         left = await self.register.asked(self.store.leftovers())
-        left += ["days that `lmab refit` exported, until the next refit", "backups that were made before"]
-        return Erasure(len(names), left if names else [])
+        left.append("the log, the history and the last model of `lmab refit`, until the next refit")
+        left.append("backups that were made before")
+        versions = [row.version for row in await self.register.asked(self.store.versions())]
+        if versions:
+            left.append("the listed versions, until DELETE /v1/policies/{version} or `lmab refit` retires each")
+        return Erasure(len(names), left, versions)
 
     async def history(self, session: str) -> tuple[list[StoredStep], LiveSession]:
-        """The rows of a session, and where it stands."""
+        """Return the stored steps of a session and its state; raise `Problem` if there are none."""
         check_name(session)
         self.register.require_store()
         rows = await self.register.asked(self.store.session(session))
@@ -422,12 +426,7 @@ class Service:
         """What earlier sessions of the person showed; nothing where the store is away and nobody waits for it."""
         if person is None or self.trouble:
             return []
-        try:
-            return await self.register.asked(self.store.person(person, before, _HISTORY))
-        except Problem:
-            if self.settings.without_store:
-                return []
-            raise
+        return await self._if_answered(self.store.person(person, before, _HISTORY)) or []
 
 
 def _other_reward(row: RewardRow) -> Problem:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
-import math
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -18,41 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 from ..errors import InvalidFile
-from .messages import Label
-from .stores import (
-    SCHEMA_VERSION,
-    Accepted,
-    ArmCount,
-    ArmRow,
-    Bucket,
-    DayState,
-    Decision,
-    Job,
-    Known,
-    LogRow,
-    PlayedArm,
-    RewardRow,
-    Rollout,
-    Signals,
-    Store,
-    StoredStep,
-    Swept,
-    VersionRow,
-    check_schema,
-    resolve,
-    tombstone,
-)  # fmt: skip
-
-Value = TypeVar("Value")
+from . import stores
+from .stores import Accepted, Decision, Job, Known, RewardRow, Statement, Store, Value, resolve, tombstone
 
 MOST = 128  # rows of one statement
 _KNOWN = 50_000  # sessions whose numbers are remembered
 _WAIT = 0.4  # seconds for which a write waits for another process that holds the file
-_CHUNK = 50  # sessions that are deleted in one transaction, so that decisions get their turn
-_RECENT = 500  # sessions of a person that are looked at
 _PRAGMAS = (
     "journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON",
     "journal_size_limit=67108864",  # after a checkpoint the write-ahead log is cut to this many bytes
@@ -60,7 +32,7 @@ _PRAGMAS = (
 )  # fmt: skip
 _STEP = "step, arm, propensity, policy, at, explored, fallback, preferred, allowed"
 _REWARD = "step, reward, at, defaulted"
-_TABLES = (
+_TABLES = (  # of version 4: later versions are made by migrations
     "CREATE TABLE sessions(number INTEGER PRIMARY KEY, session TEXT NOT NULL UNIQUE, person TEXT, features TEXT)",
     "CREATE TABLE steps(number INTEGER NOT NULL, step INTEGER NOT NULL, arm INTEGER NOT NULL, "
     "propensity REAL, policy TEXT NOT NULL, at REAL NOT NULL, explored INTEGER NOT NULL, fallback INTEGER NOT NULL, "
@@ -85,34 +57,30 @@ _TABLES = (
     "CREATE VIEW labelled AS SELECT session, step, json_extract('[' || label || ']', '$[0]') AS label, reward, "
     "propensity, policy, datetime(d.at, 'unixepoch') AS decided, explored, fallback FROM steps d "
     "JOIN sessions USING(number) JOIN arms USING(arm) LEFT JOIN step_rewards r USING(number, step)",
-    f"PRAGMA user_version={SCHEMA_VERSION}",
-)
-_PAST = (
-    "SELECT n.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.preferred, d.allowed, "
-    "CASE d.step WHEN 0 THEN n.person END, CASE d.step WHEN 0 THEN n.features END, "
-    "r.reward, r.defaulted FROM sessions n JOIN steps d USING(number) "
-    "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step WHERE n.session=? ORDER BY d.step"
 )
 
 
-def make_tables(db: sqlite3.Connection, path: str = "the file") -> None:
-    """Make the tables in an empty file; refuse the tables of another version."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == SCHEMA_VERSION:
+def make_tables(db: sqlite3.Connection, path: str = "the file", create: bool = True) -> None:
+    """Bring the tables up to date, or make those of an empty file; refuse tables of a newer version."""
+    if _version(db) == stores.SCHEMA_VERSION:
         return
     db.execute("BEGIN IMMEDIATE")
     try:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        (n_tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if version == 0 and n_tables == 0:
-            for statement in _TABLES:
-                db.execute(statement)
-        else:
-            check_schema(version, path)
+        version, (n_tables,) = _version(db), db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version == 0 and n_tables == 0 and not create:
+            raise InvalidFile(f"{path}: there is no store in this file; `lmab serve` makes it")
+        tables = _TABLES if version == 0 and n_tables == 0 else ()
+        for statement in (*tables, *stores.migrations(stores.FIRST_VERSION if tables else version, path)):
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version={stores.SCHEMA_VERSION}")
         db.execute("COMMIT")
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 class Writer:
@@ -168,7 +136,8 @@ class Writer:
         for job in jobs:
             row = job.decision
             if row is not None and row.step < self._lengths.get(row.session, 0):
-                known.decisions[row.session, row.step] = self._stored_decision(row)
+                query = "SELECT * FROM decisions WHERE session=? AND step=?"
+                known.decisions[row[:2]] = Decision(*self.db.execute(query, row[:2]).fetchone())
         if self._tombstones:
             self._tombstones = self.db.execute("SELECT 1 FROM tombstones LIMIT 1").fetchone() is not None
         if self._tombstones:
@@ -217,10 +186,6 @@ class Writer:
                 found[session, step] = RewardRow(session, *row)
         return found
 
-    def _stored_decision(self, row: Decision) -> Decision:
-        query = "SELECT * FROM decisions WHERE session=? AND step=?"
-        return Decision(*self.db.execute(query, (row.session, row.step)).fetchone())
-
 
 @cache
 def _statement(table: str, n_rows: int, n_columns: int) -> str:
@@ -231,6 +196,12 @@ def _statement(table: str, n_rows: int, n_columns: int) -> str:
 class SqliteStore(Store):
     """One writer thread; every transaction is synced to the disk (synchronous=FULL)."""
 
+    names: ClassVar = {
+        "steps": "steps", "rewards": "step_rewards", "people": "sessions", "key": "number", "latest": "number",
+        "first": "", "floor": "", "among": "IN (SELECT value FROM json_each(?))",
+        "schema": "user_version FROM pragma_user_version",
+    }  # fmt: skip
+
     def __init__(self, path: str) -> None:
         self.path = path
         self._writer = ThreadPoolExecutor(1, "lmab-writer")
@@ -240,18 +211,20 @@ class SqliteStore(Store):
         self._inode = (0, 0)
         self._unclean = False  # deleted rows are in the write-ahead log
 
-    async def open(self) -> None:
-        await self._in(self._writer, self._connect)
+    async def open(self, create: bool = True) -> None:
+        await self._in(self._writer, self._connect, create)
 
-    def _connect(self) -> None:
+    def _connect(self, create: bool) -> None:
         if self._db is not None:
             return
+        if not create and not os.path.exists(self.path):
+            raise InvalidFile(f"{self.path}: there is no such store; `lmab serve` makes it")
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # nobody else reads what people did
         db = self._connection(_WAIT)
         try:
             for pragma in _PRAGMAS:
                 db.execute(f"PRAGMA {pragma}")
-            make_tables(db, self.path)
+            make_tables(db, self.path, create)
         except BaseException:
             db.close()
             raise
@@ -288,6 +261,7 @@ class SqliteStore(Store):
                 raise InvalidFile(f"{self.path}: the store is not open")
             self._db.execute("BEGIN IMMEDIATE")
             try:
+                stores.migrations(_version(self._db), self.path)  # a newer program may have migrated it meanwhile
                 value = function(self._db)
                 self._db.execute("COMMIT")
                 self._check_file()
@@ -300,13 +274,27 @@ class SqliteStore(Store):
 
         return await self._in(self._writer, transaction)
 
-    async def _read(self, query: str, values: Sequence[Any] = (), far: bool = False) -> list[tuple[Any, ...]]:
-        """Rows, read in a thread: a session or a person may have many."""
+    async def _ask(self, query: str, *values: Any, far: bool = False) -> list[tuple[Any, ...]]:
+        """Return rows, read in a thread: a session or a person may have many."""
 
         def read() -> list[tuple[Any, ...]]:
-            return (self._far if far else self._near).execute(query, values).fetchall()
+            return (self._far if far else self._near).execute(query.format(**self.names), values).fetchall()
 
         return await self._in(self._far_reader if far else self._reader, read)
+
+    async def _do(self, *statements: Statement, far: bool = False, guarded: bool = False) -> list[int]:
+        def run(db: sqlite3.Connection) -> list[int]:
+            counts: list[int] = []
+            for text, *values in statements:
+                counts.append(db.execute(text.format(**self.names), values).rowcount)
+                if guarded and counts == [0]:
+                    break
+                if text.startswith("DELETE") and counts[-1]:
+                    self._unclean = True
+                    self._jobs.forget()
+            return counts
+
+        return await self._change(run)
 
     # Decisions and rewards
 
@@ -322,46 +310,6 @@ class SqliteStore(Store):
         if (found.st_dev, found.st_ino) != self._inode:
             raise InvalidFile(f"{self.path}: the file was replaced while it was open: start the service again")
 
-    async def probe(self) -> None:
-        await self._change(lambda db: db.execute("INSERT OR REPLACE INTO settings VALUES('probe', random())"))
-
-    async def session(self, session: str) -> list[StoredStep]:
-        rows = await self._read(_PAST, (session,))
-        return [StoredStep(Decision(*row[:12]), row[12], bool(row[13])) for row in rows]
-
-    async def person(self, person: str, before: float, limit: int) -> list[PlayedArm]:
-        query = (
-            "SELECT d.arm, r.reward, n.number "
-            "FROM (SELECT number FROM sessions WHERE person=? ORDER BY number DESC LIMIT ?) n "
-            "CROSS JOIN steps p ON p.number=n.number AND p.step=0 CROSS JOIN steps d ON d.number=n.number "
-            "CROSS JOIN step_rewards r ON r.number=d.number AND r.step=d.step WHERE p.at<? "
-            "ORDER BY n.number DESC, d.step DESC LIMIT ?"
-        )
-        rows = await self._read(query, (person, _RECENT, before, limit))
-        return [PlayedArm(*row) for row in rows][::-1]
-
-    async def erase(self, person: str, now: float) -> list[str]:
-        def delete(db: sqlite3.Connection) -> list[str]:
-            query = "SELECT number, session FROM sessions WHERE person=? LIMIT ?"
-            found = db.execute(query, (person, _CHUNK)).fetchall()
-            db.executemany("INSERT OR REPLACE INTO tombstones VALUES(?,?)", [(tombstone(s), now) for _, s in found])
-            self._delete(db, [number for number, _ in found])
-            db.execute("UPDATE signals SET count=count+1 WHERE name='erased'")
-            return [session for _, session in found]
-
-        names: list[str] = []
-        while True:
-            part = await self._change(delete)
-            names += part
-            if len(part) < _CHUNK:
-                return names
-
-    def _delete(self, db: sqlite3.Connection, numbers: Sequence[int]) -> None:
-        for table in ("sessions", "steps", "step_rewards"):
-            db.executemany(f"DELETE FROM {table} WHERE number=?", [(number,) for number in numbers])
-        self._jobs.forget()
-        self._unclean = True
-
     async def leftovers(self) -> list[str]:
         def truncate() -> bool:
             with sqlite3.connect(self.path, isolation_level=None, timeout=0) as db:
@@ -375,143 +323,9 @@ class SqliteStore(Store):
                 self._unclean = not await self._in(self._far_reader, truncate)
         return [f"{self.path}-wal, until no other program reads the file"] if self._unclean else []
 
-    async def forget(self, before: float, limit: int) -> int:
-        def delete(db: sqlite3.Connection) -> int:
-            query = "SELECT number FROM steps WHERE step=0 AND at<? ORDER BY at LIMIT ?"
-            found = [number for (number,) in db.execute(query, (before, limit)).fetchall()]
-            if found:
-                self._delete(db, found)
-            db.execute("DELETE FROM tombstones WHERE at<?", (before,))
-            return len(found)
-
-        return await self._change(delete)
-
-    async def fill_defaults(self, reward: float, since: float, before: float, now: float, limit: int) -> Swept:
-        def fill(db: sqlite3.Connection) -> Swept:
-            query = "SELECT at FROM steps WHERE at>=? AND at<? ORDER BY at LIMIT 1 OFFSET ?"
-            found = db.execute(query, (since, before, limit)).fetchone()
-            until = before if found is None else math.nextafter(found[0], math.inf)
-            query = (
-                "INSERT INTO step_rewards SELECT d.number, d.step, ?, ?, 1 FROM steps d LEFT JOIN step_rewards r "
-                "USING(number, step) WHERE d.at>=? AND d.at<? AND r.number IS NULL"
-            )
-            return Swept(db.execute(query, (reward, now, since, until)).rowcount, until)
-
-        return await self._change(fill)
-
-    # Settings, arms, versions
-
-    async def setting(self, name: str, value: str | None) -> str | None:
-        def keep(db: sqlite3.Connection) -> str | None:
-            if value is not None:
-                db.execute("INSERT OR IGNORE INTO settings VALUES(?,?)", (name, value))
-            row = db.execute("SELECT value FROM settings WHERE name=?", (name,)).fetchone()
-            return None if row is None else str(row[0])
-
-        if value is not None:
-            return await self._change(keep)
-        rows = await self._read("SELECT value FROM settings WHERE name=?", (name,))
-        return str(rows[0][0]) if rows else None
-
-    async def set_setting(self, name: str, value: str, signal: bool = False) -> None:
-        def put(db: sqlite3.Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO settings VALUES(?,?)", (name, value))
-            if signal:
-                db.execute("UPDATE signals SET count=count+1 WHERE name='changed'")
-
-        await self._change(put)
-
-    async def arms(self) -> list[ArmRow]:
-        rows = await self._read("SELECT label, open FROM arms ORDER BY arm")
-        return [ArmRow(json.loads(label), bool(is_open)) for label, is_open in rows]
-
-    async def set_arms(self, labels: Sequence[Label]) -> None:
-        def put(db: sqlite3.Connection) -> None:
-            number = db.execute("SELECT count(*) FROM arms").fetchone()[0]
-            db.execute("UPDATE arms SET open=0")
-            for label in labels:
-                row = json.dumps(label)
-                if not db.execute("UPDATE arms SET open=1 WHERE label=?", (row,)).rowcount:
-                    db.execute("INSERT INTO arms VALUES(?,?,1)", (number, row))
-                    number += 1
-            db.execute("UPDATE signals SET count=count+1 WHERE name='changed'")
-
-        await self._change(put)
-
-    async def add_version(self, version: str, body: bytes, at: float, note: str) -> None:
-        row = (version, at, note, body)
-        await self._change(lambda db: db.execute("INSERT OR IGNORE INTO policies VALUES(?,?,?,?)", row))
-
-    async def version(self, version: str) -> bytes | None:
-        rows = await self._read("SELECT body FROM policies WHERE version=?", (version,))
-        return bytes(rows[0][0]) if rows else None
-
-    async def versions(self) -> list[VersionRow]:
-        return [VersionRow(*row) for row in await self._read("SELECT version, at, note FROM policies ORDER BY at DESC")]
-
-    async def add_rollout(self, rollout: Rollout) -> None:
-        def put(db: sqlite3.Connection) -> None:
-            db.execute("INSERT INTO register(active, canary, share, at, note) VALUES(?,?,?,?,?)", rollout)
-            db.execute("UPDATE signals SET count=count+1 WHERE name='changed'")
-
-        await self._change(put)
-
-    async def rollouts(self, limit: int) -> list[Rollout]:
-        query = "SELECT active, canary, share, at, note FROM register ORDER BY number DESC LIMIT ?"
-        return [Rollout(*row) for row in await self._read(query, (limit,))]
-
-    async def signals(self) -> Signals:
-        counts = dict(await self._read("SELECT name, count FROM signals"))
-        return Signals(counts["changed"], counts["erased"])
-
-    # What reads many rows
-
-    async def rows(self, since: float, until: float) -> list[LogRow]:
-        query = (
-            "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=? AND at<?) "
-            "SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
-            "d.explored, d.fallback, s.began, d.allowed IS NOT NULL, r.at, n.person IS NOT NULL, n.person, n.features "
-            "FROM s JOIN sessions n USING(number) JOIN steps d USING(number) "
-            "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step ORDER BY s.began, n.session, d.step"
-        )
-        return [LogRow(*row) for row in await self._read(query, (since, until), far=True)]
-
-    async def days(self) -> list[DayState]:
-        query = (
-            "SELECT CAST(s.at / 86400 AS INTEGER) AS day, count(*), max(r.at) FROM steps s JOIN step_rewards r "
-            "ON r.number=s.number WHERE s.step=0 GROUP BY day ORDER BY day"
-        )
-        return [DayState(*row) for row in await self._read(query, far=True)]
-
-    async def buckets(self, since: float, width: float) -> list[Bucket]:
-        query = (
-            "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=?), "
-            "t AS (SELECT d.policy, CAST(s.began / ? AS INTEGER) AS began, count(*) AS steps, "
-            "total(r.reward) AS reward, sum(d.explored) AS explored, sum(d.fallback) AS fallback "
-            "FROM s CROSS JOIN steps d ON d.number=s.number LEFT JOIN step_rewards r ON r.number=d.number "
-            "AND r.step=d.step GROUP BY s.number) SELECT policy, began, count(*), sum(steps), sum(reward), "
-            "sum(reward * reward), sum(steps * steps), sum(explored), sum(fallback) FROM t GROUP BY policy, began"
-        )
-        return [Bucket(*row) for row in await self._read(query, (since, width), far=True)]
-
-    async def arm_counts(self, limit: int, idle: float) -> list[ArmCount]:
-        query = (
-            "SELECT d.step, d.arm, count(*), sum(e.step IS NULL AND d.at < ?) FROM steps d "
-            "LEFT JOIN steps e ON e.number = d.number AND e.step = d.step + 1 "
-            "WHERE d.number > (SELECT max(number) FROM sessions) - ? GROUP BY d.step, d.arm"
-        )
-        return [ArmCount(*row) for row in await self._read(query, (idle, limit), far=True)]
-
-    async def latest(self, limit: int) -> list[str]:
-        query = (
-            "SELECT session FROM sessions n JOIN (SELECT number, max(at) AS at FROM (SELECT number, at FROM steps "
-            "ORDER BY at DESC LIMIT ?) GROUP BY number) USING(number) ORDER BY at DESC LIMIT ?"
-        )
-        return [session for (session,) in await self._read(query, (10 * limit, limit))]
-
     @asynccontextmanager
     async def exclusively(self) -> AsyncIterator[bool]:
-        handle = os.open(f"{self.path}.refit", os.O_CREAT | os.O_RDWR, 0o600)
+        handle = os.open(f"{os.path.realpath(self.path)}.refit", os.O_CREAT | os.O_RDWR, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

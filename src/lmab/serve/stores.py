@@ -1,4 +1,12 @@
-"""What every store keeps, which jobs it may write, and the queue that puts many jobs into one commit.
+"""Rows of the store, the rules for writing them, and the queries that SQLite and PostgreSQL share.
+
+A store has tables of one version. Opening an older one migrates it in one transaction (`MIGRATIONS`); a newer one is
+refused, also by a process that is running when another one migrates the store: it stops writing and is not ready.
+
+Compare-and-set: read `signals()` first, then pass `Signals.register` to `add_rollout` or `Signals.arms` to `set_arms`
+and `put_arm` as `after`; False means that somebody was faster and nothing was changed. `removals()` returns what
+was forgotten or erased. Each forgetting or erasure increments `Signals.erased`, upon which replicas drop their sessions
+in memory.
 
 Steps of a session are written in order: a step is stored only after the step before it, so the stored steps of a
 session are always 0, 1, ..., length - 1. The first write of a step or a reward wins. `resolve` decides this for all
@@ -9,30 +17,29 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
+import json
+import math
 import os
 import re
+import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import quote, urlsplit, urlunsplit
+from typing import Any, ClassVar, NamedTuple, TypeVar
+from urllib.parse import quote
 
-from ..errors import InvalidFile
-from .messages import Label, Problem
+from ..errors import InvalidArgument, InvalidFile
+from .messages import Label
 
-SCHEMA_VERSION = 4  # Version of the tables; a store with tables of another version is refused.
 GAP = 1800.0  # seconds without a step after which a person has left
 DEADLINE = 1.0  # seconds after which a request that waits for the store is refused
+POSTGRES = ("postgres://", "postgresql://")  # how the address of a database begins
 PASSWORD = "LMAB_STORE_PASSWORD"  # the environment variable that holds the password of the database
 PASSWORD_FILE = "LMAB_STORE_PASSWORD_FILE"  # the one that names a file which holds it
-_BUSY = 8  # requests of one commit from which on the next one waits a little
-_LINGER = 0.005  # seconds; with a fast disk, less meant many small commits and a third more processor time
-_TICK = 0.1  # seconds between two looks at requests that wait too long
-_log = logging.getLogger("lmab.serve")
 
 
 class Decision(NamedTuple):
@@ -102,11 +109,24 @@ class LogRow(NamedTuple):
     features: str | None = None  # what was known before the session, as JSON
 
 
+class ArmState(IntEnum):
+    """Whether live traffic may play an arm."""
+
+    WITHDRAWN = 0
+    OPEN = 1
+    KNOWN = 2  # a stored policy names the arm, and nobody has opened it yet
+
+
 class ArmRow(NamedTuple):
     """An arm of the service; its number is its place in the list of arms."""
 
     label: Label
-    is_open: bool
+    state: ArmState
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether live traffic may play the arm."""
+        return self.state == ArmState.OPEN
 
 
 class VersionRow(NamedTuple):
@@ -128,10 +148,26 @@ class Rollout(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """Numbers that tell replicas to look again."""
+    """Counters that tell replicas to look again."""
 
-    changed: int  # the register or the arms changed
-    erased: int  # a person was erased
+    changed: int  # settings changed
+    erased: int  # sessions were erased or forgotten
+    erasures: int  # persons were erased
+    register: int  # number of the last entry of the register
+    arms: int  # arms were added or changed
+
+
+class Removals(NamedTuple):
+    """Record of the sessions that are gone on purpose; exports may drop these sessions and no others."""
+
+    forgotten_before: float  # sessions that began before this time are forgotten, or are about to be
+    sessions: frozenset[str]  # `tombstone(name)` of the erased sessions that began since
+    persons: Mapping[str, float]  # `person_mark(name)` of each erased person, and when
+    erasures: int  # as in `Signals`: it changes with every erasure of a person
+
+    def covers(self, session: str, began: float) -> bool:
+        """Return whether a session was forgotten or erased."""
+        return began < self.forgotten_before or tombstone(session) in self.sessions
 
 
 class Swept(NamedTuple):
@@ -259,12 +295,63 @@ def tombstone(session: str) -> str:
     return hashlib.blake2b(session.encode(), digest_size=16, person=b"lmab-erased").hexdigest()
 
 
+def person_mark(person: str) -> str:
+    """Return what stays of the name of an erased person, so that other copies of their sessions can be deleted."""
+    return hashlib.blake2b(person.encode(), digest_size=16, person=b"lmab-person").hexdigest()
+
+
+Value = TypeVar("Value")
+Statement = tuple[Any, ...]  # SQL text, then its values
+_CHUNK = 50  # sessions that are deleted in one transaction, so that decisions get their turn
+_RECENT = 500  # sessions of a person that are read
+_FORGOTTEN, _STORE_ID, _SERVED = "forgotten", "store", "serve."  # names of settings, the last one a prefix
+_REMOVED: Statement = ("UPDATE counters SET count=count+1 WHERE name='erased'",)
+_ERASED: Statement = ("UPDATE counters SET count=count+1 WHERE name IN ('erased', 'erasures')",)
+
+# Migrations by the version that they make, for both databases: statements that run in one transaction, the tables of
+# version 4 being the first. A new store runs all of them, too. Renaming `signals` stops processes of version 4.
+MIGRATIONS: dict[int, Sequence[str]] = {
+    5: (
+        "ALTER TABLE signals RENAME TO counters",
+        "INSERT INTO counters SELECT 'register', count(*) FROM register",
+        "INSERT INTO counters VALUES('arms', 0), ('erasures', 0)",
+        "CREATE TABLE erasures(person TEXT PRIMARY KEY, at FLOAT NOT NULL)",
+    ),
+}
+SCHEMA_VERSION = max(MIGRATIONS)
+FIRST_VERSION = min(MIGRATIONS) - 1
+
+
+def migrations(found: int, where: str) -> list[str]:
+    """Return the statements that bring tables of version `found` up to date; raise `InvalidFile` if none can."""
+    if found > SCHEMA_VERSION:
+        raise InvalidFile(
+            f"{without_secrets(where)}: the store has tables of version {found}, and this program knows versions up to "
+            f"{SCHEMA_VERSION}: use the newer release that migrated the store"
+        )
+    if found < FIRST_VERSION:
+        raise InvalidFile(
+            f"{without_secrets(where)}: the tables must be of version {FIRST_VERSION} or newer, got version {found}: "
+            "use the release that made them, or another store"
+        )
+    return [text for version in range(found + 1, SCHEMA_VERSION + 1) for text in (*MIGRATIONS[version], _REMOVED[0])]
+
+
 class Store(ABC):
-    """Decisions and rewards, each written once; versions of policies; settings. Methods are coroutines."""
+    """Decisions and rewards, each written once; versions of policies; settings. Methods are coroutines.
+
+    Every query stands here once, in SQL that both databases take; a driver runs it. `names` are the driver's names for
+    the tables of steps and rewards, for the table that holds the person of each session (`people`), for the column that
+    joins them (`key`) and for what differs between the dialects, such as `{among}`: whether a value is in a JSON list.
+    """
+
+    names: ClassVar[dict[str, str]]
+    address = ""  # of a database, with the password
+    pause = 0.0  # least seconds between two chunks of a deletion: each makes commits under way read the store again
 
     @abstractmethod
-    async def open(self) -> None:
-        """Connect; make the tables in an empty store, refuse tables of another version."""
+    async def open(self, create: bool = True) -> None:
+        """Connect; migrate tables of an older version, refuse newer ones, and make those of a new store if `create`."""
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -274,117 +361,322 @@ class Store(ABC):
         """Write what `resolve` accepts of the jobs in one transaction that is durable on return."""
 
     @abstractmethod
-    async def probe(self) -> None:
-        """Write something small; raise where the store takes no writes."""
-
-    @abstractmethod
-    async def session(self, session: str) -> list[StoredStep]:
-        """The steps of a session in order."""
-
-    @abstractmethod
-    async def person(self, person: str, before: float, limit: int) -> list[PlayedArm]:
-        """The last `limit` rewarded steps of a person's latest sessions that began before a time."""
-
-    @abstractmethod
-    async def erase(self, person: str, now: float) -> list[str]:
-        """Delete every session of a person, a few at a time, and leave tombstones; the names of the sessions."""
-
-    @abstractmethod
     async def leftovers(self) -> list[str]:
-        """Where rows that were deleted can still be read in the store's own files; tries to clean them."""
-
-    @abstractmethod
-    async def forget(self, before: float, limit: int) -> int:
-        """Delete up to `limit` sessions that began before a time, and tombstones as old."""
-
-    @abstractmethod
-    async def fill_defaults(self, reward: float, since: float, before: float, now: float, limit: int) -> Swept:
-        """Store `reward` for steps decided between `since` and `before` that have none; looks at about `limit`."""
-
-    @abstractmethod
-    async def setting(self, name: str, value: str | None) -> str | None:
-        """The stored value of a setting; where there is none, `value` is stored first."""
-
-    @abstractmethod
-    async def set_setting(self, name: str, value: str, signal: bool = False) -> None:
-        """Store another value of a setting; with `signal`, replicas look again."""
-
-    @abstractmethod
-    async def arms(self) -> list[ArmRow]:
-        """Every arm in the order of the numbers."""
-
-    @abstractmethod
-    async def set_arms(self, labels: Sequence[Label]) -> None:
-        """Add new labels after the known ones, and withdraw the labels that are missing."""
-
-    @abstractmethod
-    async def add_version(self, version: str, body: bytes, at: float, note: str) -> None: ...
-
-    @abstractmethod
-    async def version(self, version: str) -> bytes | None:
-        """The file of a version."""
-
-    @abstractmethod
-    async def versions(self) -> list[VersionRow]:
-        """All versions, the newest first."""
-
-    @abstractmethod
-    async def add_rollout(self, rollout: Rollout) -> None:
-        """Add an entry to the register."""
-
-    @abstractmethod
-    async def rollouts(self, limit: int) -> list[Rollout]:
-        """The last entries of the register, the newest first."""
-
-    @abstractmethod
-    async def signals(self) -> Signals: ...
-
-    @abstractmethod
-    async def rows(self, since: float, until: float) -> list[LogRow]:
-        """Steps with their rewards of the sessions that began in a span of time, by session and step."""
-
-    @abstractmethod
-    async def days(self) -> list[DayState]:
-        """The days on which rewarded sessions began, in order."""
-
-    @abstractmethod
-    async def buckets(self, since: float, width: float) -> list[Bucket]:
-        """Sums over the sessions that began since a time, by version and span of `width` seconds."""
-
-    @abstractmethod
-    async def arm_counts(self, limit: int, idle: float) -> list[ArmCount]:
-        """Plays by step and arm of about the latest `limit` sessions; a last step counts where it is before `idle`."""
-
-    @abstractmethod
-    async def latest(self, limit: int) -> list[str]:
-        """The sessions that were decided last, the newest first."""
+        """Return where rows that were deleted can still be read in the store's own files; try to clean them."""
 
     @abstractmethod
     def exclusively(self) -> AbstractAsyncContextManager[bool]:
-        """The right to refit, which one process has at a time; False: another one has it."""
+        """Hold the right to refit, which one process has at a time; False: another one has it."""
+
+    @abstractmethod
+    async def _ask(self, query: str, *values: Any, far: bool = False) -> list[Any]:
+        """Return the rows of a query, which has ? for values and `names` in braces; `far`: it may take long."""
+
+    @abstractmethod
+    async def _do(self, *statements: Statement, far: bool = False, guarded: bool = False) -> list[int]:
+        """Run statements in one transaction and return how many rows each changed.
+
+        `guarded`: if the first statement changes no row, nothing is changed and the result is [0].
+        """
+
+    # Sessions and persons
+
+    async def session(self, session: str) -> list[StoredStep]:
+        """Return the steps of a session in order."""
+        query = (
+            "SELECT n.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.preferred, "
+            "d.allowed, CASE d.step WHEN 0 THEN n.person END, CASE d.step WHEN 0 THEN n.features END, r.reward, "
+            "r.defaulted FROM {people} n JOIN {steps} d ON d.{key}=n.{key} LEFT JOIN {rewards} r ON r.{key}=d.{key} "
+            "AND r.step=d.step WHERE n.session=? {first} ORDER BY d.step"
+        )
+        return [StoredStep(Decision(*row[:12]), row[12], bool(row[13])) for row in await self._ask(query, session)]
+
+    async def person(self, person: str, before: float, limit: int) -> list[PlayedArm]:
+        """Return the last `limit` rewarded steps of a person's latest sessions that began before a time."""
+        query = (
+            "SELECT d.arm, r.reward, n.{key} FROM (SELECT {key} FROM {people} WHERE person=? ORDER BY {latest} DESC "
+            "LIMIT ?) n CROSS JOIN {steps} p CROSS JOIN {steps} d CROSS JOIN {rewards} r WHERE p.{key}=n.{key} AND "
+            "p.step=0 AND d.{key}=n.{key} AND r.{key}=d.{key} AND r.step=d.step AND p.at<? "
+            "ORDER BY p.at DESC, n.{key} DESC, d.step DESC LIMIT ?"
+        )
+        return [PlayedArm(*row) for row in await self._ask(query, person, _RECENT, before, limit)][::-1]
+
+    async def erase(self, person: str, now: float) -> list[str]:
+        """Delete every session of a person, a chunk at a time, and leave tombstones; return the sessions' names."""
+        names, clock = list[str](), asyncio.get_running_loop().time
+        mark = "INSERT INTO erasures VALUES(?,?) ON CONFLICT(person) DO UPDATE SET at=excluded.at"
+        bury = "INSERT INTO tombstones VALUES(?,?) ON CONFLICT DO NOTHING"
+        chosen = "SELECT {key} FROM {people} WHERE person=? AND session {among}"
+        while True:
+            began = clock()
+            rows = await self._ask("SELECT session FROM {people} WHERE person=? LIMIT ?", person, _CHUNK)
+            found = [row[0] for row in rows]
+            await self._do(
+                _ERASED,  # commits wait for this row
+                (mark, person_mark(person), now),
+                *[(bury, tombstone(name), now) for name in found],
+                *self._deletions("people", chosen, person, json.dumps(found)),
+            )
+            names += found
+            if len(found) < _CHUNK:
+                return names
+            await self._rest(clock() - began)
+
+    async def forget(self, before: float, limit: int) -> int:
+        """Delete up to `limit` sessions that began before a time, and tombstones as old; return how many there were."""
+        began = asyncio.get_running_loop().time()
+        chosen = "SELECT {key} FROM {steps} WHERE step=0 AND at<? ORDER BY at, {key} LIMIT ?"
+        n = int((await self._ask(f"SELECT count(*) FROM ({chosen}) x", before, limit, far=True))[0][0])
+        mark = (
+            "INSERT INTO settings VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value "
+            "WHERE CAST(settings.value AS FLOAT)<CAST(excluded.value AS FLOAT)"
+        )
+        deletions = [_REMOVED, *self._deletions("steps", chosen, before, limit)] if n else []
+        tombstones = "DELETE FROM tombstones WHERE at<?", before
+        await self._do(*deletions, (mark, _FORGOTTEN, repr(float(before))), tombstones, far=True)
+        if n:
+            await self._rest(asyncio.get_running_loop().time() - began)
+        return n
+
+    def _deletions(self, last: str, chosen: str, *values: Any) -> list[Statement]:
+        """Return what deletes the chosen sessions from every table, last from the one that the choice reads."""
+        tables = dict.fromkeys(self.names[one] for one in ("rewards", "people", "steps"))
+        ordered = sorted(tables, key=lambda table: table == self.names[last])
+        return [(f"DELETE FROM {table} WHERE {{key}} IN ({chosen})", *values) for table in ordered]
+
+    async def _rest(self, took: float) -> None:
+        await asyncio.sleep(max(self.pause, 2 * took) if self.pause else 0)
+
+    async def removals(self) -> Removals:
+        """Return the record of forgotten sessions and of erased sessions and persons."""
+        forgotten = float(await self.setting(_FORGOTTEN, None) or "-inf")
+        sessions = await self._ask("SELECT session FROM tombstones", far=True)
+        persons = await self._ask("SELECT person, at FROM erasures", far=True)
+        erasures = (await self.signals()).erasures
+        return Removals(forgotten, frozenset(row[0] for row in sessions), dict(map(tuple, persons)), erasures)
+
+    async def newest(self) -> float | None:
+        """Return the time of the newest decision."""
+        rows = await self._ask("SELECT max(at) FROM {steps}")
+        return None if rows[0][0] is None else float(rows[0][0])
+
+    async def fill_defaults(self, reward: float, since: float, before: float, now: float, limit: int) -> Swept:
+        """Store `reward` for steps decided between `since` and `before` that have none; look at about `limit` steps."""
+        query = "SELECT at FROM {steps} WHERE at>=? AND at<? ORDER BY at LIMIT 1 OFFSET ?"
+        found = await self._ask(query, since, before, limit, far=True)
+        until = math.nextafter(found[0][0], math.inf) if found else before
+        query = (
+            "INSERT INTO {rewards} SELECT d.{key}, d.step, CAST(? AS FLOAT), CAST(? AS FLOAT), 1 FROM {steps} d "
+            "LEFT JOIN {rewards} r ON r.{key}=d.{key} AND r.step=d.step "
+            "WHERE d.at>=? AND d.at<? AND r.step IS NULL ON CONFLICT DO NOTHING"
+        )
+        return Swept((await self._do((query, reward, now, since, until), far=True))[0], until)
+
+    # Settings
+
+    async def setting(self, name: str, value: str | None) -> str | None:
+        """Return the stored value of a setting; if there is none, store `value` first."""
+        if value is not None:
+            await self._do(("INSERT INTO settings VALUES(?,?) ON CONFLICT DO NOTHING", name, value))
+        rows = await self._ask("SELECT value FROM settings WHERE name=?", name)
+        return str(rows[0][0]) if rows else None
+
+    async def set_setting(self, name: str, value: str, signal: bool = False) -> None:
+        """Store another value of a setting; with `signal`, replicas read the register again."""
+        signals = [("UPDATE counters SET count=count+1 WHERE name='changed'",)] if signal else []
+        await self._do((_PUT_SETTING, name, value), *signals)
+
+    async def probe(self) -> None:
+        """Write something small; raise if the store takes no writes."""
+        await self.set_setting("probe", secrets.token_hex(4))
+
+    async def store_id(self) -> str:
+        """Return the random name that the store keeps for ever, and that its backups share."""
+        return await self.setting(_STORE_ID, secrets.token_hex(8)) or ""
+
+    async def service_settings(self) -> dict[str, Any]:
+        """Return the settings that the service last ran with (floor, window, horizon ...)."""
+        rows = await self._ask("SELECT name, value FROM settings WHERE name LIKE ?", f"{_SERVED}%")
+        return {name.removeprefix(_SERVED): json.loads(value) for name, value in map(tuple, rows)}
+
+    async def set_service_settings(self, values: Mapping[str, Any]) -> None:
+        """Store settings of the service as JSON; those that are not named stay."""
+        await self._do(*[(_PUT_SETTING, _SERVED + name, json.dumps(value)) for name, value in values.items()])
+
+    # Arms
+
+    async def arms(self) -> list[ArmRow]:
+        """Return every arm in the order of the numbers."""
+        rows = await self._ask("SELECT label, open FROM arms ORDER BY arm")
+        return [ArmRow(json.loads(label), ArmState(state)) for label, state in map(tuple, rows)]
+
+    async def set_arms(self, labels: Sequence[Label], after: int | None = None) -> bool:
+        """Open these arms, adding new ones, and withdraw the other open ones; known arms stay known.
+
+        With `after`, only if `Signals.arms` is that number; return whether it was.
+        """
+        statements = ("UPDATE arms SET open=0 WHERE open=1",), *self._arm_rows(labels, ArmState.OPEN, _PUT_STATE)
+        return (await self._do(_count("arms", after), *statements, far=True, guarded=True))[0] == 1
+
+    async def put_arm(self, label: Label, state: ArmState, after: int | None = None) -> bool:
+        """Add an arm or change its state, like `set_arms` only if `Signals.arms` is `after`."""
+        rows = self._arm_rows([label], state, _PUT_STATE)
+        return (await self._do(_count("arms", after), *rows, far=True, guarded=True))[0] == 1
+
+    async def add_arms(self, labels: Sequence[Label], state: ArmState = ArmState.OPEN) -> None:
+        """Add the arms that the store does not have, and open known ones if they are to be open.
+
+        The others keep their state, whatever happens meanwhile.
+        """
+        is_open = state is ArmState.OPEN
+        have = {arm.label for arm in await self.arms() if not (is_open and arm.state is ArmState.KNOWN)}
+        missing = [label for label in labels if label not in have]
+        new = self._arm_rows(missing, state, "UPDATE SET open=1 WHERE arms.open=2" if is_open else "NOTHING")
+        if new:
+            await self._do(_count("arms"), *new, far=True)
+
+    def _arm_rows(self, labels: Sequence[Label], state: ArmState, on_conflict: str) -> list[Statement]:
+        add = f"INSERT INTO arms VALUES((SELECT count(*) FROM arms), ?, ?) ON CONFLICT(label) DO {on_conflict}"
+        return [(add, json.dumps(label), int(state)) for label in labels]
+
+    # Versions and the register
+
+    async def add_version(self, version: str, body: bytes, at: float, note: str) -> None:
+        """Store the file of a version."""
+        put = "INSERT INTO policies VALUES(?,?,?,?) ON CONFLICT DO NOTHING"
+        await self._do((put, version, at, note, body), far=True)
+
+    async def remove_version(self, version: str) -> bool:
+        """Delete a version that the latest entry of the register does not name; return whether one was deleted."""
+        query = (
+            "DELETE FROM policies WHERE version=? AND NOT EXISTS (SELECT 1 FROM register WHERE number=(SELECT "
+            "max(number) FROM register) AND (active=policies.version OR canary=policies.version))"
+        )
+        # The counter changes, so that no promotion that has read the version before puts it in force afterwards.
+        return (await self._do(_count("register"), (query, version), far=True))[1] == 1
+
+    async def version(self, version: str) -> bytes | None:
+        """Return the file of a version."""
+        rows = await self._ask("SELECT body FROM policies WHERE version=?", version, far=True)
+        return bytes(rows[0][0]) if rows else None
+
+    async def versions(self) -> list[VersionRow]:
+        """Return all versions, the newest first."""
+        return [VersionRow(*row) for row in await self._ask("SELECT version, at, note FROM policies ORDER BY at DESC")]
+
+    async def add_rollout(self, rollout: Rollout, after: int | None = None, opens: Sequence[Label] = ()) -> bool:
+        """Add an entry to the register; with it, open those of the arms `opens` that are known.
+
+        With `after`, only if `Signals.register` is that number; return whether it was.
+        """
+        put = "INSERT INTO register(active, canary, share, at, note) VALUES(?,?,?,?,?)"
+        open_known = "UPDATE arms SET open=1 WHERE open=2 AND label {among}"
+        arms = [(open_known, json.dumps([json.dumps(label) for label in opens])), _count("arms")] if opens else []
+        return (await self._do(_count("register", after), (put, *rollout), *arms, guarded=True))[0] == 1
+
+    async def rollouts(self, limit: int) -> list[Rollout]:
+        """Return the last entries of the register, the newest first."""
+        query = "SELECT active, canary, share, at, note FROM register ORDER BY number DESC LIMIT ?"
+        return [Rollout(*row) for row in await self._ask(query, limit)]
+
+    async def signals(self) -> Signals:
+        """Return the counters; raise `InvalidFile` if a newer program has migrated the store."""
+        query = "SELECT name, count FROM counters UNION ALL SELECT 'schema', {schema}"
+        counts = dict(map(tuple, await self._ask(query)))
+        migrations(counts.pop("schema"), "the store")
+        return Signals(**counts)
+
+    # Queries over many sessions
+
+    async def rows(self, since: float, until: float) -> list[LogRow]:
+        """Return steps with their rewards of the sessions that began in a span of time, by session and step."""
+        query = (
+            "WITH s AS (SELECT {key}, at AS began FROM {steps} WHERE step=0 AND at>=? AND at<?) "
+            "SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, d.explored, d.fallback, s.began, "
+            "CASE WHEN d.allowed IS NULL THEN 0 ELSE 1 END, r.at, CASE WHEN n.person IS NULL THEN 0 ELSE 1 END, "
+            "n.person, n.features FROM s JOIN {people} n ON n.{key}=s.{key} {first} JOIN {steps} d ON d.{key}=s.{key} "
+            "LEFT JOIN {rewards} r ON r.{key}=d.{key} AND r.step=d.step ORDER BY s.began, n.session, d.step"
+        )
+        return [LogRow(*row) for row in await self._ask(query, since, until, far=True)]
+
+    async def days(self) -> list[DayState]:
+        """Return the days on which rewarded sessions began, in order."""
+        query = (
+            "SELECT CAST({floor}(s.at / 86400) AS INT) AS day, count(*), max(r.at) FROM {steps} s JOIN {rewards} r "
+            "ON r.{key}=s.{key} WHERE s.step=0 GROUP BY day ORDER BY day"
+        )
+        return [DayState(*row) for row in await self._ask(query, far=True)]
+
+    async def buckets(self, since: float, width: float) -> list[Bucket]:
+        """Return sums over the sessions that began since a time, by version and span of `width` seconds."""
+        query = (
+            "WITH s AS (SELECT {key}, at AS began FROM {steps} WHERE step=0 AND at>=?), t AS (SELECT min(d.policy) AS "
+            "policy, CAST({floor}(min(s.began) / CAST(? AS FLOAT)) AS INT) AS began, count(*) AS steps, "
+            "coalesce(sum(r.reward), 0.0) AS reward, sum(d.explored) AS explored, sum(d.fallback) AS fallback "
+            "FROM s JOIN {steps} d ON d.{key}=s.{key} LEFT JOIN {rewards} r ON r.{key}=d.{key} AND r.step=d.step "
+            "GROUP BY s.{key}) SELECT policy, began, count(*), CAST(sum(steps) AS BIGINT), sum(reward), "
+            "sum(reward * reward), CAST(sum(steps * steps) AS FLOAT), CAST(sum(explored) AS BIGINT), "
+            "CAST(sum(fallback) AS BIGINT) FROM t GROUP BY policy, began"
+        )
+        return [Bucket(*row) for row in await self._ask(query, since, width, far=True)]
+
+    async def arm_counts(self, limit: int, idle: float) -> list[ArmCount]:
+        """Return plays by step and arm of the latest `limit` sessions; a last step counts if it is before `idle`."""
+        query = (
+            "WITH s AS (SELECT {key} FROM {steps} WHERE step=0 ORDER BY at DESC LIMIT ?) "
+            "SELECT d.step, d.arm, count(*), count(*) FILTER (WHERE e.step IS NULL AND d.at < ?) "
+            "FROM s JOIN {steps} d ON d.{key}=s.{key} "
+            "LEFT JOIN {steps} e ON e.{key}=d.{key} AND e.step=d.step + 1 GROUP BY d.step, d.arm"
+        )
+        return [ArmCount(*row) for row in await self._ask(query, limit, idle, far=True)]
+
+    async def latest(self, limit: int) -> list[str]:
+        """Return the sessions that were decided last, the newest first."""
+        query = (
+            "SELECT n.session FROM (SELECT {key}, max(at) AS last FROM (SELECT {key}, at FROM {steps} ORDER BY at DESC "
+            "LIMIT ?) x GROUP BY {key} ORDER BY last DESC LIMIT ?) y JOIN {people} n ON n.{key}=y.{key} {first} "
+            "ORDER BY y.last DESC"
+        )
+        return [row[0] for row in await self._ask(query, 10 * limit, limit)]
+
+
+_PUT_SETTING = "INSERT INTO settings VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value"
+_PUT_STATE = "UPDATE SET open=excluded.open"
+
+
+def _count(counter: str, after: int | None = None) -> Statement:
+    """Return the statement that increments a counter, if it is `after`; its row locks out other such transactions."""
+    text = "UPDATE counters SET count=count+1 WHERE name=?"
+    return (text, counter) if after is None else (f"{text} AND count=?", counter, after)
 
 
 def open_store(where: str) -> Store:
     """The store at a path (SQLite) or at a postgresql:// address; not yet open."""
-    if where.startswith(("postgres://", "postgresql://")):
+    if where.startswith(POSTGRES):
         from .postgres import PostgresStore
 
         return PostgresStore(_with_password(where))
+    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", where):
+        text = "the store must be a file or an address that begins with postgresql://"
+        raise InvalidArgument(f"{text}, got {where.partition(':')[0]}:/...")
     from .sqlite import SqliteStore
 
     return SqliteStore(where)
 
 
 def _with_password(address: str) -> str:
-    """The address with the password of the environment or of a file, where the address has none."""
-    parts = urlsplit(address)
-    if parts.password is not None or "@" not in parts.netloc:
-        return address
-    password = os.environ.get(PASSWORD, "") or _password_of_file(os.environ.get(PASSWORD_FILE, ""))
+    """Return the address with its password quoted; if it has none, with that of the environment or of a file."""
+    scheme, _, rest = address.partition("://")
+    before, query, options = rest.partition("?")
+    user, at, place = before.rpartition("@")
+    name, colon, password = user.partition(":")
+    if colon:
+        password = quote(password, safe="%")  # a slash would end the host, and an error would show what stands there
+    elif at:
+        password = quote(os.environ.get(PASSWORD, "") or _password_of_file(os.environ.get(PASSWORD_FILE, "")), safe="")
     if not password:
         return address
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
+    return f"{scheme}://{name}:{password}@{place}{query}{options}"
 
 
 def _password_of_file(path: str) -> str:
@@ -414,15 +706,6 @@ def without_secrets(where: str) -> str:
     return f"{scheme}://{name + '@' if name else ''}{re.split('[?#]', place)[0]}"
 
 
-def check_schema(found: int, where: str) -> None:
-    """Refuse tables of another version."""
-    if found != SCHEMA_VERSION:
-        raise InvalidFile(
-            f"{without_secrets(where)}: the tables must be of version {SCHEMA_VERSION}, got version {found}: "
-            "use the release that made them, or another store"
-        )
-
-
 def told(error: BaseException) -> str:
     """What anybody who asks may know of an error: neither where the store is nor what a driver says of it.
 
@@ -433,154 +716,3 @@ def told(error: BaseException) -> str:
         'OSError'
     """
     return str(error).split(": ", 1)[-1] if isinstance(error, InvalidFile) else type(error).__name__
-
-
-@dataclass(slots=True)
-class _Waiting:
-    job: Job
-    future: asyncio.Future[None]
-    until: float  # by the clock of the queue
-
-
-class Commits:
-    """A queue in front of a store: what comes while one commit runs is written by the next one.
-
-    `limit` bounds how many requests may wait, `deadline` how long. `trouble` says why the last write failed; it is
-    empty while writes succeed. A batch that fails is written again job by job, so that one bad job harms no other.
-    """
-
-    def __init__(self, store: Store, limit: int, deadline: float = DEADLINE) -> None:
-        self.store, self.limit, self.deadline = store, limit, deadline
-        self.trouble = ""
-        self.last_success = 0.0  # by the clock of the event loop
-        self.n_commits = self.n_jobs = self.n_failed = 0
-        self._waiting: list[_Waiting] = []
-        self._under_way: dict[int, list[_Waiting]] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._alone: set[asyncio.Task[None]] = set()
-        self._clock = 0.0  # seconds in which the event loop had time; while it is busy, nobody's deadline passes
-        self._ticked = 0.0
-        self._ticking = False
-
-    @property
-    def depth(self) -> int:
-        """How many requests wait for the next commit."""
-        return len(self._waiting)
-
-    async def commit(self, job: Job) -> None:
-        """Return when the job is durable; raise `Problem` where it is not."""
-        if len(self._waiting) >= self.limit:
-            raise Problem("busy", f"{self.limit} requests wait for the store: try again in a moment")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(_Waiting(job, future, self._clock + self.deadline))
-        if self._task is None:
-            self._task = asyncio.create_task(self._drain())
-        if not self._ticking:
-            self._ticking, self._ticked = True, loop.time()
-            loop.call_later(_TICK, self._tick)
-        await future
-
-    async def finish(self) -> None:
-        """Wait until everything is written or refused."""
-        while self._task is not None or self._alone:
-            await asyncio.wait([*([] if self._task is None else [self._task]), *self._alone])
-
-    async def probe(self) -> str:
-        """Try a small write; why it failed, or nothing."""
-        try:
-            await asyncio.wait_for(self.store.probe(), self.deadline)
-        except Exception as error:
-            self._failed(error)
-        else:
-            self._succeeded()
-        return self.trouble
-
-    def _tick(self) -> None:
-        """Refuse the requests that have waited too long; the store may still write what is under way."""
-        loop = asyncio.get_running_loop()
-        self._clock, self._ticked = self._clock + min(loop.time() - self._ticked, 2 * _TICK), loop.time()
-        for batch in (self._waiting, *self._under_way.values()):
-            for waiting in batch:
-                if waiting.until <= self._clock and not waiting.future.done():
-                    waiting.future.set_exception(
-                        Problem("no-store", f"the store did not answer within {self.deadline:g} s: try again")
-                    )
-        self._ticking = bool(self._waiting or self._under_way)
-        if self._ticking:
-            loop.call_later(_TICK, self._tick)
-
-    async def _drain(self) -> None:
-        try:
-            last = 0
-            while self._waiting:
-                if last >= _BUSY:  # those who were just answered are about to ask again: one larger commit costs less
-                    await asyncio.sleep(_LINGER)
-                batch, self._waiting = self._waiting, []
-                last = len(batch)
-                error = await self._write(batch)
-                if error is not None:
-                    await self._write_again(batch, error)
-        finally:
-            self._task = None
-
-    async def _write(self, batch: list[_Waiting]) -> Exception | None:
-        """Write a batch and answer it; the error where it failed."""
-        asked = [waiting for waiting in batch if not waiting.future.done()]  # the others were refused, or left
-        if not asked:
-            return None
-        self._under_way[id(batch)] = batch
-        try:
-            await self.store.write([waiting.job for waiting in asked])
-        except Exception as error:
-            return error
-        finally:
-            del self._under_way[id(batch)]
-        self.n_commits += 1
-        self.n_jobs += len(asked)
-        self._succeeded()
-        _answer(asked, None)
-        return None
-
-    async def _write_again(self, batch: list[_Waiting], error: Exception) -> None:
-        """Where the store takes other writes, a job of the batch is at fault: try each of them alone."""
-        if len(batch) > 1 and not await self.probe():
-            for waiting in batch:
-                task = asyncio.create_task(self._write_alone(waiting))
-                self._alone.add(task)
-                task.add_done_callback(self._alone.discard)
-            return
-        if len(batch) == 1:
-            await self.probe()
-        self._refuse(batch, error)
-
-    async def _write_alone(self, waiting: _Waiting) -> None:
-        error = await self._write([waiting])
-        if error is not None:
-            self._refuse([waiting], error)
-
-    def _refuse(self, batch: list[_Waiting], error: Exception) -> None:
-        self.n_failed += len(batch)
-        _log.error("%d requests could not be stored: %s", len(batch), type(error).__name__)
-        _answer(batch, Problem("no-store", f"the store did not take this: {told(error)}"))
-
-    def _succeeded(self) -> None:
-        self.last_success = asyncio.get_running_loop().time()
-        if self.trouble:
-            _log.warning("the store takes writes again")
-        self.trouble = ""
-
-    def _failed(self, error: BaseException) -> None:
-        trouble = f"the store takes no writes: {told(error)}"
-        if trouble != self.trouble:
-            _log.error("%s: %s", trouble, error)
-        self.trouble = trouble
-
-
-def _answer(batch: Sequence[_Waiting], problem: Problem | None) -> None:
-    for waiting in batch:
-        if not waiting.future.done():  # a client that went away has cancelled its own
-            if problem is None:
-                waiting.future.set_result(None)
-            else:
-                waiting.future.set_exception(problem)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from .._shapes import Array, Bool, Float
 from ..errors import LmabError
 from ..loading import load
 from ..model.bandit import LatentBandit
+from ..model.type_prior import TypePrior
 from ..planning.plan import plan
 from ..planning.point_based import PointBased
 from ..planning.problem import Plan, policy_of
@@ -22,7 +25,7 @@ from ..policies.policy import Compact, Policy, bandit_behind
 from ..policies.small import Uniform
 from ..policies.wrappers import Exploring
 from .messages import Label, Problem
-from .stores import ArmRow
+from .stores import ArmRow, Store
 
 UNIFORM = "uniform"  # the version of a service that starts without a policy
 _WARMED = 100  # steps of a session that are played when a version is loaded
@@ -43,10 +46,19 @@ class Version:
     left_out: tuple[Label, ...] = ()  # rare arms that were not fitted: open, explored, and telling nothing
 
     @property
+    def type_prior(self) -> TypePrior | None:
+        """Return how the types depend on features and earlier sessions; None: they do not."""
+        return None if self.compact is None else self.compact.policy.type_prior
+
+    @property
     def asks(self) -> bool:
-        """Whether it asks what is known before a session."""
-        prior = None if self.compact is None else self.compact.policy.type_prior
-        return prior is not None and bool(prior.columns)
+        """Return whether the policy uses features of a session."""
+        return self.type_prior is not None and bool(self.type_prior.columns)
+
+    @property
+    def all_labels(self) -> tuple[Label, ...]:
+        """Labels that the policy's file names."""
+        return (*self.labels, *self.left_out)
 
     def accepts(self, reward: float) -> bool:
         return self.values is None or reward in self.values
@@ -104,6 +116,12 @@ def read_version(body: bytes, defaults: Defaults) -> Version:
     return version if estimate is None else replace(version, left_out=estimate.left_out)
 
 
+async def stored_version(store: Store, name: str, defaults: Defaults) -> Version:
+    """Return a version of the store; the version that explores if the store has no such file."""
+    body = None if name == UNIFORM else await store.version(name)
+    return uniform_version(defaults) if body is None else read_version(body, defaults)
+
+
 def warm_up() -> None:
     """Load and play a small plan, so that the first version that comes later finds its modules and kernels loaded."""
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
@@ -148,7 +166,7 @@ class ArmTable:
     ) -> None:
         numbers = {label: number for number, (label, _) in enumerate(arms)}
         self.version = version
-        self.open = [number for number, (_, is_open) in enumerate(arms) if is_open]
+        self.open = [number for number, arm in enumerate(arms) if arm.is_open]
         self.place = {numbers[label]: arm for arm, label in enumerate(version.labels) if label in numbers}
         self.number = {arm: number for number, arm in self.place.items()}
         self.mask = self.mask_of(set(self.open))
@@ -200,10 +218,6 @@ class ArmTable:
 
 
 def _pick(arms: Sequence[int], floors: Sequence[float], draw: float) -> int:
-    """An arm with a probability in proportion to its floor."""
-    target = draw * sum(floors)
-    for arm, floor in zip(arms, floors, strict=True):
-        target -= floor
-        if target < 0:
-            return arm
-    return next(arm for arm, floor in reversed(list(zip(arms, floors, strict=True))) if floor > 0)
+    """Return an arm with a probability in proportion to its floor; arms without a floor are never returned."""
+    sums = list(accumulate(floors))
+    return arms[min(bisect_right(sums, draw * sums[-1]), bisect_left(sums, sums[-1]))]

@@ -9,6 +9,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from ..errors import LmabError
@@ -17,7 +18,7 @@ from ..policies.policy import Policy, bandit_behind
 from .live import LiveSession, restore
 from .messages import HistoryStep, SessionHistory
 from .service import Service
-from .stores import GAP, ArmCount, Bucket, Decision, StoredStep
+from .stores import GAP, ArmCount, ArmState, Bucket, Decision, StoredStep
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 REFITS = "refits"  # the setting that holds what the last refits found
@@ -47,14 +48,9 @@ class Metrics:
         self.seconds += seconds
 
     def quantile(self, share: float) -> float | None:
-        """The upper end of the bucket in which this quantile of the times lies; None before the first decision."""
-        total = sum(self.latency)
-        below = 0
-        for end, count in zip((*BUCKETS, float("inf")), self.latency, strict=True):
-            below += count
-            if total and below >= share * total:
-                return min(end, 10.0)
-        return None
+        """Return the upper end of the bucket that holds this quantile of the times; None before the first decision."""
+        below = list(accumulate(self.latency))
+        return (*BUCKETS, 10.0)[bisect_left(below, share * below[-1])] if below[-1] else None
 
     def text(self, gauges: Mapping[str, float], counts: Mapping[str, float]) -> str:
         """All metrics, with further gauges and counts of the service; every digit of a count is printed."""
@@ -62,11 +58,9 @@ class Metrics:
         for (path, status), count in sorted(self.requests.items()):
             lines.append(f'lmab_requests_total{{path="{path}",status="{status}"}} {count}')
         lines.append("# TYPE lmab_decision_seconds histogram")
-        below = 0
-        for end, count in zip((*map(str, BUCKETS), "+Inf"), self.latency, strict=True):
-            below += count
+        for end, below in zip((*map(str, BUCKETS), "+Inf"), accumulate(self.latency), strict=True):
             lines.append(f'lmab_decision_seconds_bucket{{le="{end}"}} {below}')
-        lines += [f"lmab_decision_seconds_sum {self.seconds:.6f}", f"lmab_decision_seconds_count {below}"]
+        lines += [f"lmab_decision_seconds_sum {self.seconds:.6f}", f"lmab_decision_seconds_count {sum(self.latency)}"]
         for kind, values in (("counter", counts), ("gauge", gauges)):
             for name, value in values.items():
                 lines += [f"# TYPE lmab_{name} {kind}", f"lmab_{name} {value!r}"]
@@ -95,8 +89,7 @@ class Summaries:
 
     def _forget_task(self, task: asyncio.Task[dict[str, Any]]) -> None:
         self._task = None
-        if not task.cancelled():
-            task.exception()
+        _ = task.cancelled() or task.exception()
 
     async def _make(self) -> dict[str, Any]:
         began, service = time.monotonic(), self.service
@@ -112,14 +105,14 @@ class Summaries:
         found = {
             "sessions": sum(bucket.sessions for bucket in days),
             "versions": by_version(days),
-            "series": [over_time(bucket, width) for bucket in sorted(series, key=lambda one: (one.policy, one.began))],
+            "series": [{"at": bucket.began * width, **describe(bucket)} for bucket in sorted(series)],
             "width": width,
             "per_minute": per_minute(minutes, clock),
             **arms_by_step(await asked(store.arm_counts(_SESSIONS, clock - GAP)), [str(arm.label) for arm in arms]),
-            "withdrawn": [str(arm.label) for arm in arms if not arm.is_open],
+            "withdrawn": [str(arm.label) for arm in arms if arm.state == ArmState.WITHDRAWN],
             "recent": await asked(store.latest(20)),
-            "refits": (await self._setting(REFITS) or [])[::-1][:10],
-            "canary": await self._setting(CANARY),
+            "refits": (await service.register.record(REFITS) or [])[::-1][:10],
+            "canary": await service.register.record(CANARY),
             "known": await self._known_before(),
             "policy": service.register.rollout._asdict(),
             "latency": {name: self.metrics.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))},
@@ -134,10 +127,6 @@ class Summaries:
             compact = (await self.service.register.table_of(name))[0].version.compact
             self._known = {name: None if compact is None else await asyncio.to_thread(known_before, compact.policy)}
         return self._known.get(name)
-
-    async def _setting(self, name: str) -> Any:
-        found = await self.service.register.asked(self.service.store.setting(name, None))
-        return None if found is None else json.loads(found)
 
     async def _last_days(self, clock: float) -> list[Bucket]:
         """The sums of the last days; only the days that may still change are read."""
@@ -158,27 +147,17 @@ def by_version(buckets: Iterable[Bucket]) -> list[dict[str, Any]]:
     groups: dict[str, list[Bucket]] = defaultdict(list)
     for bucket in buckets:
         groups[bucket.policy].append(bucket)
-    return [_described(_total(group)) for _, group in sorted(groups.items())]
+    sums = {name: [sum(column) for column in list(zip(*group, strict=True))[2:]] for name, group in groups.items()}
+    return [describe(Bucket(name, 0, *sums[name])) for name in sorted(sums)]
 
 
-def _total(buckets: Sequence[Bucket]) -> Bucket:
-    sums = [sum(column) for column in zip(*(bucket[2:] for bucket in buckets), strict=True)]
-    return Bucket(buckets[0].policy, min(bucket.began for bucket in buckets), *sums)
-
-
-def over_time(bucket: Bucket, width: float) -> dict[str, Any]:
-    """One point of the picture over time."""
-    return {"at": bucket.began * width, **_described(bucket)}
-
-
-def _described(bucket: Bucket) -> dict[str, Any]:
-    reward = _mean(bucket.sessions, bucket.reward, bucket.reward_squares)
-    length = _mean(bucket.sessions, bucket.steps, bucket.length_squares)
+def describe(bucket: Bucket) -> dict[str, Any]:
+    """Return what the page shows of a version in one span of time."""
     return {
         "version": bucket.policy,
         "sessions": bucket.sessions,
-        **reward,
-        "length": length,
+        **_mean(bucket.sessions, bucket.reward, bucket.reward_squares),
+        "length": _mean(bucket.sessions, bucket.steps, bucket.length_squares),
         "explored": bucket.explored / bucket.steps,
         "fallback": bucket.fallback / bucket.steps,
     }
@@ -193,26 +172,18 @@ def _mean(n: int, total: float, squares: float) -> dict[str, float]:
 
 
 def known_before(policy: Policy) -> dict[str, Any] | None:
-    """The shares of the types by what is known before a session, and what knowing it is worth; None: it is not used.
+    """Return the weights of the types by feature, and what features add to the guaranteed value (`worth`).
 
-    The worth is proved on the model: the mean over people of what the plan guarantees each of them, less what it
-    guarantees if it takes everybody for the average person. None where the policy is no plan of vectors.
+    `worth` is None if the policy is no plan of vectors; None: the policy knows nothing before a session.
     """
     prior, bandit = policy.type_prior, bandit_behind(policy)
     if prior is None or bandit is None:
         return None
-    order, people, worth = bandit.by_size, prior.people_of(), None
-    if people is not None and isinstance(policy, VectorPolicy):
-        vectors, each = policy.vectors[policy.starts[-2] :], prior.weights(people.features)
-        worth = float(people.shares @ (each @ vectors.T).max(axis=1) - (people.shares @ each @ vectors.T).max())
-    columns = [
-        {
-            "name": column.name,
-            "values": [[value, [float(weights[m]) for m in order]] for value, weights in column.rows],
-            "remark": column.remark,
-        }
-        for column in prior.shown()
-    ]
+    order, worth = bandit.by_size, policy.value_of_features() if isinstance(policy, VectorPolicy) else None
+    columns = []
+    for column in prior.shown():
+        values = [[value, [float(weights[m]) for m in order]] for value, weights in column.rows]
+        columns.append({"name": column.name, "values": values, "remark": column.remark})
     return {"columns": columns, "keep": prior.keep, "worth": worth}
 
 
@@ -252,15 +223,10 @@ def session_history(service: Service, rows: Sequence[StoredStep], live: LiveSess
     so_far.rows, so_far.state = [], live.state  # before the first step, with what is known of the person
     first, labels = max(len(rows) - _SHOWN, 0), [arm.label for arm in service.register.arms]
     steps = []
-    for index, step in enumerate(rows):
-        row = step.decision
+    for index, (row, reward, _) in enumerate(rows):
         if index >= first:
-            steps.append(
-                HistoryStep(
-                    row.step, labels[row.arm], step.reward, row.propensity, row.policy, bool(row.explored),
-                    bool(row.fallback), row.at, _belief(so_far), _why(row, labels),
-                )
-            )  # fmt: skip
+            chosen = labels[row.arm], reward, row.propensity, row.policy, bool(row.explored), bool(row.fallback)
+            steps.append(HistoryStep(row.step, *chosen, row.at, _belief(so_far), _why(row, labels)))
         so_far.rows.append(row)
     known = None if live.features is None else json.loads(live.features)
     return SessionHistory(rows[0].decision.session, live.person, known, live.policy, steps, _belief(so_far))

@@ -1,0 +1,63 @@
+"""Log lines of the service: text or JSON, with the id of the request and the name of the token; audit lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from itertools import count
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+token_name: ContextVar[str] = ContextVar("token_name", default="")
+_GIVEN = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)  # ids of clients and proxies; nothing that could forge a line
+_PROCESS, _numbers = secrets.token_hex(6), count(1)
+_audit = logging.getLogger("lmab.audit")
+
+
+def begin_request(given: bytes) -> str:
+    """Set the id of the request that begins in this context: the given X-Request-Id if it is usable, else a new one."""
+    found = given.decode() if _GIVEN.fullmatch(given) else f"{_PROCESS}-{next(_numbers)}"
+    request_id.set(found)
+    token_name.set("")
+    return found
+
+
+def record_action(done: tuple[str, str], status: int, code: str = "") -> None:
+    """Log an action of an operator or an erasure on an object with its outcome, whether it succeeded or not."""
+    action, target = done
+    fields = {"action": action, "object": target, "status": status} | ({"code": code} if code else {})
+    outcome = "done" if status < 400 else f"failed ({status}{' ' * bool(code)}{code})"
+    token = token_name.get() or "nobody"
+    _audit.info("%s %s %s: %s", token, action, json.dumps(target), outcome, extra={"fields": fields})
+
+
+class Lines(logging.Formatter):
+    """Formatter of log lines; a line that belongs to a request has its id."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s")
+        self.as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        request = request_id.get()
+        record.request = f" [{request}]" if request else ""
+        if not self.as_json:
+            return super().format(record)
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        found = {"time": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        given = {"request": request, "token": token_name.get()}
+        found |= {name: value for name, value in given.items() if value} | getattr(record, "fields", {})
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found)
+
+
+def configure_logs(as_json: bool) -> None:
+    """Write the log of this process to standard error in one format, also that of the server in front."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines(as_json))
+    logging.basicConfig(handlers=[handler])
+    logging.getLogger("lmab").setLevel(logging.INFO)
