@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from policies import always
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidFile
@@ -37,7 +38,6 @@ from lmab.experiment.studies import FIGURES, FORMS, LOW_RANK, Cell, Panel, Study
 from lmab.learning import Genie
 from lmab.model import random_bandit
 from lmab.planning.plan import plan
-from lmab.policies.small import Stationary
 
 
 def _nothing(setting, bandit, instance):
@@ -289,7 +289,7 @@ def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
 
 def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
     bandit = Setting("spherical", 4, 20, 3, 0).draw(0)
-    exact = value_of(Stationary(1), bandit, 3, 0)
+    exact = value_of(always(1, 20), bandit, 3, 0)
     assert exact.exact
     from lmab.policies.small import Greedy
 

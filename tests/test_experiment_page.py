@@ -123,7 +123,7 @@ def test_the_headline_is_one_claim_about_all_places_of_both_figures():
 
 
 def test_the_headline_waits_for_l_ucrl_as_published():
-    (claim,) = (each for each in CLAIMS if each.study == FIGURES and each.source == PAPER)
+    claim = next(each for each in CLAIMS if each.study == FIGURES and each.source == PAPER)
     rows = {row.id: row for name in PANELS for row in made_up(study(name), with_())}
     left = [row for row in rows.values() if row.method != "l-ucrl-published"]
     assert claim.check(Evidence(left)) is None
@@ -169,13 +169,64 @@ def test_tensors_are_judged_at_every_horizon():
     assert not judged("fig2b", only_at_seven, "With M = 7 (rank 4)")
     assert judged("fig2b", with_(tensor=0.9), "Only methods with EM")
     assert not judged("fig2b", with_(tensor=0.97), "Only methods with EM")
-    assert judged("fig2b", with_(tensor=0.9, tensor_pairs=0.97), "Only methods with EM")  # Ours is told beside.
-    assert judged("fig2b", with_(), "ED+MLE and L-UCRL have .95")
-    dips = with_(ed_mle_literal=lambda trial: 0.93 if trial.setting.horizon == 4 else 0.99)
-    assert not judged("fig2b", dips, "ED+MLE and L-UCRL have .95")
+    assert judged("fig2b", with_(tensor=0.9, tensor_pairs=0.97), "Only methods with EM") is False  # a counterexample
     for name in ("fig2a", "fig2b"):
         assert judged(name, with_(), "L-UCRL from tensor")
         assert not judged(name, with_(l_ucrl_tensor=0.9), "L-UCRL from tensor")
+
+
+def scattered(trial, size):
+    """Noise of mean 0 over instances, the same for all methods and horizons of an instance."""
+    return size * (-1) ** trial.instance
+
+
+def test_a_threshold_within_two_standard_errors_decides_nothing():
+    near = with_(tensor=lambda trial: 0.951 + scattered(trial, 0.02))
+    assert judged("fig2a", near, "With M = 4 (full rank)") is None
+    assert judged("fig2a", with_(tensor=lambda trial: 0.98 + scattered(trial, 0.001)), "With M = 4 (full rank)") is True
+    assert (
+        judged("fig2a", with_(tensor=lambda trial: 0.92 + scattered(trial, 0.001)), "With M = 4 (full rank)") is False
+    )
+
+
+def test_a_drop_from_four_to_seven_types_has_three_outcomes():
+    text = "ED+MLE and L-UCRL lose nothing"
+
+    def falling(by, noise=0.0):
+        def share(trial):
+            many = trial.setting.n_types == 7 and trial.setting.n_arms == 50
+            return 0.98 - by * many + scattered(trial, noise)
+
+        return with_(ed_mle_literal=share, l_ucrl_published=share)
+
+    assert in_figures(text, falling(0.0)) is True
+    assert in_figures(text, falling(0.03)) is False
+    assert in_figures(text, falling(-0.03)) is True
+    assert in_figures(text, falling(0.004, noise=0.03)) is None
+
+
+def test_nothing_is_decided_if_the_genie_fails_the_rule():
+    text = "ED+MLE is ahead of UCB"
+    assert in_figures(text, with_()) is True
+    assert in_figures(text, with_(ed_mle_literal=0.97, l_ucrl_published=0.98)) is False
+    hidden = with_(l_ucrl_published=lambda trial: 1.0 + scattered(trial, 0.01))  # as good as the true model
+    assert in_figures(text, hidden) is None
+    claim = next(each for each in CLAIMS if each.text.startswith(text))
+    rows = {row.id: row for name in PANELS for row in made_up(study(name), hidden)}
+    assert "not decidable with this planner" in claim.check(Evidence(list(rows.values()))).text
+    assert judged("fig2b", with_(tensor=1.0), "With M = 7 (rank 4)") is None
+
+
+def test_vacuous_claims_and_regression_limits_are_counted_apart():
+    text = counted(stored_rows(), "full")
+    paper = [claim for claim in CLAIMS if claim.source == PAPER]
+    vacuous = [claim for claim in paper if claim.vacuous]
+    assert {claim.study for claim in vacuous} == {"fig2b", "fig3b"}
+    assert f"of {len(paper) - len(vacuous)} claims of the paper agree (" in text
+    assert f"{len(vacuous)} more are vacuous) and 12 of 12 regression limits hold" in text
+    overview = page(stored_rows(), "full")
+    assert overview.count("(rule after rows) |") == sum(claim.late for claim in CLAIMS) == 3
+    assert overview.count("(vacuous) |") == 2
 
 
 def test_what_the_printed_form_was_not_run_for_is_judged_by_ours_and_said():
@@ -495,12 +546,14 @@ def test_the_page_has_both_bounds_of_lemma_c_2_beside_what_was_measured():
     rows = made_up(study("separation"), lambda trial: 1.0, lambda trial: trial.setting.horizon / 100)
     text = page(rows)
     lines = [line for line in text.splitlines() if line.startswith(("| 1,000 |", "| 10,000 |"))]
-    epsilon = (17 * np.log(10 * 10_000) / 10_000) ** 0.5 * 3  # n log(N / eta) / N under the root, over w_min
+    longest = max(row.horizon for row in rows)
+    variation = ((53 * np.log(17 * longest * 10_000) + np.log(10)) / 10_000) ** 0.5  # n M + M - 1 = 53 parameters
+    epsilon = 2 * variation * 3  # over w_min
     bounds = (epsilon, epsilon / 3, 2 * epsilon, epsilon + 4 * 6**0.5 * 2 * epsilon)
     expected = " | ".join(f"{bound:.3f}" for bound in bounds)
-    asked = 17 * 3 * 4 * np.log(3 / epsilon)
     measured = "ED+MLE, all pairs 0.3200, DirectMLE, fixed prior 0.3200"
-    assert lines[1] == f"| 10,000 | {asked:,.0f} (46) | {expected} | {measured} |"
+    assert epsilon > 1
+    assert lines[1] == f"| 10,000 | no guarantee (46) | {expected} | {measured} |"
     assert len(lines) == 2
 
 
@@ -586,9 +639,7 @@ def test_moments_that_sessions_do_not_show_may_change():
 
 def test_shares_just_at_the_threshold():
     for share, holds in ((0.9501, True), (0.9499, False)):
-        assert (
-            judged("fig2b", with_(ed_mle_literal=share, l_ucrl_published=0.99), "ED+MLE and L-UCRL have .95") is holds
-        )
+        assert judged("fig2a", with_(tensor=share), "With M = 4 (full rank)") is holds
 
     def rises_to(share):
         return lambda trial: share if trial.setting.n_sessions > 10_000 else 0.9
@@ -624,7 +675,7 @@ def test_the_same_page_tells_what_tensor_decomposition_reaches():
     claim = next(each for each in CLAIMS if each.text.startswith("Only methods with EM"))
     found = claim.check(Evidence(_rows_of(claim, stored_rows(), "full"))).text
     words = " ".join((DOCS / "figures-explained.md").read_text().split())
-    reached = re.search(r"tensor (\d\.\d+ to \d\.\d+) of.*beside\) (\d\.\d+ to \d\.\d+) of", found)
+    reached = re.search(r"tensor (\d\.\d+ to \d\.\d+) of.*on pairs (\d\.\d+ to \d\.\d+) of", found)
     assert reached is not None
     assert f"tensor {reached[1]} of the genie" in words
     assert f"which is ours, gives {reached[2]}." in words
@@ -636,14 +687,14 @@ def test_the_same_page_tells_the_order_of_all_pairs_and_the_published_form(measu
     claim = next(each for each in CLAIMS if each.text.startswith("In parameters"))
     finding = reads(ED_MLE, L_UCRL_PUBLISHED, measure)(Evidence(_rows_of(claim, rows, "full")))
     words = " ".join((DOCS / "figures-explained.md").read_text().split())
-    assert finding.text.partition("significantly ")[2] in words
+    assert finding.text.partition("significantly ")[2].partition(";")[0] in words
 
 
 def test_the_same_page_names_the_readings_that_agree():
     told = [line.split(" | ") for line in readings(stored_rows(), "full").splitlines()[2:]]
     good = {(line[0].removeprefix("| "), line[1]) for line in told if line[-1] == "agrees |"}
     words = " ".join((DOCS / "figures-explained.md").read_text().split())
-    assert "agrees under three of the sixteen readings, all with the certified planner" in words
+    assert "Of the 16 readings of the headline three agree, all with the certified planner" in words
     assert {planner for _, planner in good} == {"certified planner"}
     assert len(good) == 3
     assert all(f'"{text}"' in words for text, _ in good)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import learners
 import numpy as np
 import pytest
+from policies import always
 from seeds import generator
 
 import lmab
@@ -463,7 +464,7 @@ def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
     policy = lmab.load(tmp_path / "policy.lmab")
     value, best, fixed = (
         lmab.evaluate(one, bandit, horizon=2, n_sessions=50_000, rng=generator(1)).mean
-        for one in (policy, lmab.plan(bandit, horizon=2).policy, lmab.policies.Stationary(0))
+        for one in (policy, lmab.plan(bandit, horizon=2).policy, always(0, 4))
     )
     assert value > best - 0.05
     assert value > fixed + 0.3
@@ -531,7 +532,7 @@ def test_a_course_adds_phases_of_one_name():
             exploration.send(log)
     course.note("fit", a=1, b=2)
     course.note("fit", b=3)
-    learned = course.learned(lmab.policies.Stationary(0), None)
+    learned = course.learned(always(0), None)
     assert learned.sessions_used == 2
     assert (learned["explore"].n_rounds, learned["explore"].reward) == (2, 3.0)
     assert learned["fit"].facts == {"a": 1, "b": 3}

@@ -15,6 +15,8 @@ import numpy as np
 from ._shapes import Array, Float
 from .checks import check_count
 from .errors import InvalidArgument
+from .lower_bounds import LowerBound as LowerBound
+from .lower_bounds import sessions_below as sessions_below
 
 
 def _power(base: float, exponent: float) -> float:
@@ -25,43 +27,91 @@ def _power(base: float, exponent: float) -> float:
         return math.inf
 
 
-def _solve_log(factor: float, eta: float) -> float:
-    """Smallest N >= factor * log(N / eta), by iterating upwards."""
-    n = max(factor, 1.0)
-    if math.isinf(n):
-        return n
-    for _ in range(200):
-        larger = factor * math.log(max(n, 1.0) / eta)
-        if larger <= n * (1 + 1e-12):
+def _sessions_for_variation(n_parameters: int, plays: int, variation: float, eta: float) -> float:
+    """Return the smallest N >= (p log(plays N) + log(1 / eta)) / variation^2, the inverse of Lemma C.3."""
+    n, scale = 1.0, _power(variation, -2)
+    for _ in range(
+        200
+    ):  # upwards: the right-hand side is concave in N, so the iteration ends at its larger fixed point
+        larger = scale * (n_parameters * math.log(plays * n) + math.log(1 / eta))
+        if larger <= n * (1 + 1e-14):
             break
         n = larger
+        if math.isinf(n):
+            break
     return n
 
 
 class Regime(StrEnum):
-    """What kind of problem a number of types and a horizon make (Figure 1)."""
+    """Kind of learning problem that a number of types and a horizon make (Figure 1 and section 1.2)."""
 
     BANDIT = "one bandit: H = 1 or M = 1"
     CLUSTERS = "sessions show their type: H >= A / gamma^2"
     SEPARATED = "polynomial by separation: H >= M^2 / gamma^2"
     PARAMETERS = "types can be learned: H >= 2M - 1"
     VALUES = "only values can be learned: H < 2M - 1"
+    PRIOR = "a prior over bandits: M -> infinity"
 
 
-def regime(n_types: int, horizon: int, *, n_arms: int | None = None, gamma: float | None = None) -> Regime:
-    """The regime of Figure 1; constants and logarithms are left out, as they are there.
+@dataclass(frozen=True)
+class Thresholds:
+    """Regime of a problem, with the horizons from which separated types make it easier."""
 
-    With `gamma`, a separation of the types, sessions of M^2 / gamma^2 steps make the number of sessions polynomial
-    (appendix C); with `n_arms` too, sessions of A / gamma^2 steps can be clustered one by one (section 1.2).
+    regime: Regime
+    clustered_horizon: float | None  # A / gamma^2 of section 1.2, with `gamma_l2`; None: unknown A or gamma_l2
+    separated_horizon: float | None  # M^2 / gamma^2 of appendix C, with `gamma`; None: unknown gamma
+    identifiable_horizon: float  # 2M - 1 of section 3.2
+
+
+def regime(
+    n_types: float, horizon: int, *, n_arms: int | None = None, gamma: float | None = None,
+    gamma_l2: float | None = None,
+) -> Thresholds:  # fmt: skip
+    """Classify a problem as Figure 1 does; constants and logarithms are left out, as they are there.
+
+    The paper has two separations. `gamma` is that of Assumption C.1, the least L1 distance of two types' reward
+    distributions on their most different arm (at most 2): sessions of M^2 / gamma^2 steps make the number of sessions
+    polynomial. `gamma_l2` is that of section 1.2, the same with the L2 distance (at most sqrt(2)): with `n_arms`,
+    sessions of A / gamma_l2^2 steps can be clustered one by one. `n_types` may be infinite: each session then draws its
+    bandit from a continuous prior, which is learned, and Thompson sampling is near-optimal as H grows.
+
+    Examples:
+        >>> from lmab import theory
+        >>> theory.regime(3, 40, gamma=0.5).separated_horizon
+        36.0
     """
+    if n_types != math.inf:
+        n_types = check_count("n_types", n_types)
+    horizon = check_count("horizon", horizon)
+    if n_arms is not None:
+        check_count("n_arms", n_arms)
+    for name, value, most in (("gamma", gamma, 2.0), ("gamma_l2", gamma_l2, math.sqrt(2))):
+        if value is not None and not 0 < value <= most * (1 + 1e-12):
+            raise InvalidArgument(f"{name} must be in (0, {most:.4g}], got {value!r}")
+    clustered = None if gamma_l2 is None or n_arms is None else n_arms / gamma_l2**2
+    separated = None if gamma is None else n_types**2 / gamma**2
     if n_types == 1 or horizon == 1:
-        return Regime.BANDIT
-    if gamma is not None:
-        if n_arms is not None and horizon >= n_arms / gamma**2:
-            return Regime.CLUSTERS
-        if horizon >= n_types**2 / gamma**2:
-            return Regime.SEPARATED
-    return Regime.PARAMETERS if identifiable(n_types, horizon) else Regime.VALUES
+        kind = Regime.BANDIT
+    elif n_types == math.inf:
+        kind = Regime.PRIOR
+    elif clustered is not None and horizon >= clustered:
+        kind = Regime.CLUSTERS
+    elif separated is not None and horizon >= separated:
+        kind = Regime.SEPARATED
+    else:
+        kind = Regime.PARAMETERS if horizon >= 2 * n_types - 1 else Regime.VALUES
+    return Thresholds(kind, clustered, separated, 2 * n_types - 1)
+
+
+def planning_operations(n_types: int, n_arms: int, n_values: int, horizon: int, epsilon: float) -> float:
+    """Return the cost H M A Z (H^2 / epsilon)^M of point-based value iteration (below Definition 2.3).
+
+    The paper prints the exponent O(M), taken here as M: the number of points that cover beliefs over M types to within
+    epsilon / H^2.
+    """
+    _check(n_types, n_arms, horizon, epsilon, 0.5, None)
+    n_values = check_count("n_values", n_values, minimum=2)
+    return horizon * n_types * n_arms * n_values * _power(horizon**2 / epsilon, n_types)
 
 
 def identifiable(n_types: int, horizon: int) -> bool:
@@ -120,19 +170,29 @@ def distance_of_moments(n_types: int, core_size: int, delta: float) -> float:
 
 
 def likelihood_sessions(core_size: int, n_types: int, horizon: int, delta: float, eta: float) -> float:
-    """Smallest N with N >= n^min(2H+1, 4M-1) log(N / eta) / delta^2 (Lemma 4.1)."""
-    factor = _power(core_size, min(2 * horizon + 1, 4 * n_types - 1)) * _power(delta, -2)
-    return _solve_log(factor, eta)
+    """Return the smallest N at which maximum likelihood matches every moment to delta (Lemma 4.1, corrected).
+
+    By the proof of the lemma, moments of order l differ by at most n^l times the variation of Lemma C.3, whose
+    corrected form has p = n M + M - 1 parameters: N >= n^(2 l) (p log(n H N) + log(1 / eta)) / delta^2 for
+    l = min(H, 2M - 1). The printed n^min(2H+1, 4M-1) log(N / eta) / delta^2 has n in the place of p.
+    """
+    order = min(horizon, 2 * n_types - 1)
+    variation = delta * _power(core_size, -order)
+    return _sessions_for_variation(_free_parameters(core_size, n_types), core_size * horizon, variation, eta)
 
 
 def likelihood_variation(core_size: int, n_types: int, horizon: int, n_sessions: float, eta: float) -> float:
-    """How far the law of core plays at the maximum of the likelihood is from the true one (Lemma C.3).
+    """Return the L1 distance of core plays at the maximum of the likelihood from the truth (Lemma C.3, corrected).
 
-    It is sqrt((p log(n H N) + log(1 / eta)) / N) with p = n M + M - 1 parameters, where the paper prints n + M and then
-    n. Lemmas 4.1 and C.2 follow from it.
+    It is sqrt((p log(n H N) + log(1 / eta)) / N) with p = n M + M - 1 parameters; the paper prints n + M and then n.
     """
-    n_parameters = core_size * n_types + n_types - 1
+    n_parameters = _free_parameters(core_size, n_types)
     return math.sqrt((n_parameters * math.log(core_size * horizon * n_sessions) + math.log(1 / eta)) / n_sessions)
+
+
+def _free_parameters(core_size: int, n_types: int) -> int:
+    """Count the free parameters of core plays: n probabilities for each type, and the weights of the types."""
+    return core_size * n_types + n_types - 1
 
 
 def moments_from_variation(core_size: int, order: int, variation: float) -> float:
@@ -168,7 +228,7 @@ class Budget:
 
 def core_set_size(rank: int) -> int:
     """n = 4 k log log k + 16, and 16 for k <= 2 (Theorem 2.4)."""
-    check_count("rank", rank)
+    rank = check_count("rank", rank)
     return 16 if rank <= 2 else math.floor(4 * rank * math.log(math.log(rank)) + 16)
 
 
@@ -201,7 +261,7 @@ def budget(
         True
     """
     weight = _check(n_types, n_arms, horizon, epsilon, eta, w_min)
-    check_count("n_values", n_values, minimum=2)
+    n_values = check_count("n_values", n_values, minimum=2)
     n, order = core_set_size(n_types), min(horizon, 2 * n_types - 1)
     sub = delta_sub(n_types, n_values, horizon, epsilon, weight)
     tensor = delta_tsr(n_types, n_values, horizon, epsilon, n)
@@ -319,9 +379,13 @@ def separated_horizon(core_size: int, n_types: int, n_values: int, gamma: float,
     return core_size * n_types * n_values**2 * math.log(1 / (epsilon * w_min)) / gamma**2
 
 
-def separated_sessions(core_size: int, epsilon: float, w_min: float, eta: float) -> float:
-    """Smallest N with N >= n log(N / eta) / (w_min epsilon)^2: enough under separation (appendix C)."""
-    return _solve_log(core_size / (w_min * epsilon) ** 2, eta)
+def separated_sessions(core_size: int, n_types: int, horizon: int, epsilon: float, w_min: float, eta: float) -> float:
+    """Return the smallest N from which maximum likelihood is accurate for separated types (Lemma C.2, corrected).
+
+    The proof needs the variation of Lemma C.3 to be at most epsilon w_min / 2.
+    """
+    n_parameters = _free_parameters(core_size, n_types)
+    return _sessions_for_variation(n_parameters, core_size * horizon, epsilon * w_min / 2, eta)
 
 
 @dataclass(frozen=True)
@@ -338,11 +402,11 @@ def separated_errors(
     core_size: int, n_types: int, n_values: int, horizon: int, n_sessions: float, gamma: float, *, w_min: float,
     eta: float = 0.1,
 ) -> SeparatedErrors:  # fmt: skip
-    """Both bounds of Lemma C.2, with the least epsilon for which N and H are large enough.
+    """Return both bounds of Lemma C.2, with the least epsilon for which N and H are large enough.
 
-    N >= n log(N / eta) / (w_min epsilon)^2 and H >= n M Z^2 log(1 / (epsilon w_min)) / gamma^2 are solved for epsilon.
+    The variation of Lemma C.3 must be at most epsilon w_min / 2, and H at least `separated_horizon` at that epsilon.
     """
-    by_sessions = math.sqrt(core_size * math.log(n_sessions / eta) / n_sessions) / w_min
+    by_sessions = 2 * likelihood_variation(core_size, n_types, horizon, n_sessions, eta) / w_min
     by_steps = math.exp(-(gamma**2) * horizon / (core_size * n_types * n_values**2)) / w_min
     epsilon = max(by_sessions, by_steps)
     return SeparatedErrors(epsilon, epsilon * w_min, 2 * epsilon, 3 * epsilon)

@@ -220,10 +220,10 @@ def _crossing(budgets: Float[Array, "n"], curve: Float[Array, "n"], level: float
 
 @dataclass(frozen=True)
 class Finding:
-    """What the rows say about a claim."""
+    """Outcome of a check, with the numbers behind it."""
 
-    holds: bool
-    text: str  # with the numbers
+    holds: bool | None  # None: not decided, because the interval contains the limit or because nobody can meet the rule
+    text: str
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,12 @@ class Mean:
     def below(self) -> bool:
         """More than two standard errors below 0."""
         return -self.mean > 2 * self.stderr
+
+    def exceeds(self, limit: float) -> bool | None:
+        """Return whether the mean is above `limit`; None if it is within two standard errors of it."""
+        if abs(self.mean - limit) <= 2 * self.stderr:
+            return None
+        return self.mean > limit
 
     def __str__(self) -> str:
         return f"{self.mean:.4f} ± {self.stderr:.4f}"
@@ -319,6 +325,13 @@ class Evidence:
                 kind, _, n_types, n_arms, horizon, _, n_sessions = key
                 name = f"{kind}-{n_types}-{n_arms}-{horizon}-{n_sessions}"
                 groups.setdefault(name, []).append(ours[key] - theirs[key])
+        return {name: Mean(*mean_and_error(some), len(some)) for name, some in groups.items() if len(some) > 1}
+
+    def genie_by_setting(self, measure: str, other: Contender) -> dict[str, Mean]:
+        """Return 1 minus the fraction of `other` at every setting: the genie in the place of a method, paired."""
+        groups: dict[str, list[float]] = {}
+        for (kind, _, n_types, n_arms, horizon, _, n_sessions), value in self.values(measure, other).items():
+            groups.setdefault(f"{kind}-{n_types}-{n_arms}-{horizon}-{n_sessions}", []).append(1 - value)
         return {name: Mean(*mean_and_error(some), len(some)) for name, some in groups.items() if len(some) > 1}
 
     def slope(self, column: str, measure: str, method: Contender) -> tuple[Mean, int] | None:

@@ -129,17 +129,24 @@ def _judgements(rows: Sequence[Row], size: str) -> list[_Judged]:
 
 
 def counted(rows: Sequence[Row], size: str) -> str:
-    """How many claims hold, for the page of what was measured."""
+    """Return how many claims agree, for the page of what was measured."""
     return _counted(_judgements(rows, size))
 
 
 def _counted(judged: Sequence[_Judged]) -> str:
-    parts = []
-    for source, verb in ((PAPER, "claims of the paper agree"), (OURS, "of ours hold")):
-        verdicts = [one.verdict for one in judged if one.claim.source == source]
-        good, missing = sum(one in ("agrees", "holds") for one in verdicts), verdicts.count("not measured")
-        parts.append(f"{good} of {len(verdicts)} {verb}" + (f" ({missing} not measured yet)" if missing else ""))
-    return " and ".join(parts)
+    def among(source: str, *, vacuous: bool) -> Counter[str]:
+        return Counter(one.verdict for one in judged if (one.claim.source, one.claim.vacuous) == (source, vacuous))
+
+    paper, vacuous, limits = among(PAPER, vacuous=False), among(PAPER, vacuous=True), among(OURS, vacuous=False)
+    words = {"does not agree": "do not agree", "not decided": "are not decided", "not measured": "are not measured"}
+    parts = [f"{paper[verdict]} {text}" for verdict, text in words.items() if paper[verdict]]
+    parts += [f"{vacuous.total()} more are vacuous"] * bool(vacuous)
+    beside = f" ({'; '.join(parts)})" if parts else ""
+    missing = f" ({limits['not measured']} not measured)" if limits["not measured"] else ""
+    return (
+        f"{paper['agrees']} of {paper.total()} claims of the paper agree{beside} and {limits['holds']} of "
+        f"{limits.total()} regression limits hold{missing}"
+    )
 
 
 def _rows_of(claim: Claim, rows: Sequence[Row], size: str) -> list[Row]:
@@ -253,7 +260,13 @@ def _overview(judged: Sequence[_Judged]) -> str:
     for name in (BOTH_FIGURES, *(study.name for study in STUDIES)):
         for one in judged:
             if one.claim.study == name:
-                said = f"{_instances(one.rows)} | {one.claim.text} | {one.claim.source} | {one.verdict}"
+                marks = [
+                    word
+                    for word, is_so in (("vacuous", one.claim.vacuous), ("rule after rows", one.claim.late))
+                    if is_so
+                ]
+                verdict = one.verdict + (f" ({'; '.join(marks)})" if marks else "")
+                said = f"{_instances(one.rows)} | {one.claim.text} | {one.claim.source} | {verdict}"
                 lines.append(f"| [{name}](#{name}) | {said} |")
     return "\n".join(lines) + "\n"
 
@@ -277,6 +290,8 @@ def _verdict(claim: Claim, rows: Sequence[Row], size: str) -> tuple[str, str]:
     finding = None if len(rows) < asked else claim.check(Evidence(rows))
     if finding is None:
         return "not measured", "rows are missing"
+    if finding.holds is None:
+        return "not decided", finding.text
     good, bad = ("holds", "does not hold") if claim.source == OURS else ("agrees", "does not agree")
     return (good if finding.holds else bad), finding.text
 
@@ -289,7 +304,8 @@ def _said(name: str, judged: Sequence[_Judged]) -> list[str]:
         if claim.study == name:
             quoted = f" {claim.quotation}:" if claim.quotation else ""
             history = f" {claim.history}." if claim.history else ""
-            verdict = f"**{one.verdict.capitalize()}**: {one.text}."
+            late = " The rule was fixed after rows had been seen." * claim.late
+            verdict = f"**{one.verdict.capitalize()}**: {one.text}.{late}"
             lines.append(f"- {claim.source.capitalize()}:{quoted} {claim.text} {verdict}{history}")
     return lines
 
@@ -320,16 +336,16 @@ def _promised(rows: Sequence[Row]) -> list[str]:
     longest = max(row.separation**2 * row.horizon for row in rows)
     cells = []
     for n_sessions in sorted({row.n_sessions for row in rows}):
-        lemma = promise(rows[0].n_types, n_sessions)
+        lemma = promise(rows[0].n_types, n_sessions, max(row.horizon for row in rows))
+        errors = lemma.errors
         nearest = [row for row in rows if row.n_sessions == n_sessions and row.separation**2 * row.horizon == longest]
         reached = ", ".join(
             f"{method.label} {mean_and_error(values)[0]:.4f}"
             for method in (ED_MLE_FIT, DIRECT_MLE_FIT)
             if (values := [row.distance for row in nearest if row.method == method.name and row.distance is not None])
         )
-        errors = lemma.errors
         numbers = (errors.epsilon, errors.weights, errors.core, lemma.distance)
-        asked = f"{lemma.scale:,.0f} ({longest:.0f})"
+        asked = f"{lemma.scale:,.0f} ({longest:.0f})" if errors.epsilon < 1 else f"no guarantee ({longest:.0f})"
         cells.append([f"{n_sessions:,}", asked, *(f"{number:.3f}" for number in numbers), reached])
     header = ["sessions N", "gamma^2 H asked for (largest of the study)", "epsilon", "weights within",
               "core pairs within", "distance within", "distance measured at the largest gamma^2 H"]  # fmt: skip

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .baselines import UCB as UCB
     from .baselines import Genie as Genie
     from .baselines import Tensor as Tensor
+    from .clustering import Clustering as Clustering
     from .designed import EDMLE as EDMLE
     from .designed import EDMoments as EDMoments
     from .direct_mle import DirectMLE as DirectMLE

@@ -13,7 +13,8 @@ from ..errors import InvalidArgument
 from ..estimation.fit import fit
 from ..estimation.tensor_decomposition import TensorDecomposition
 from ..model.bandit import LatentBandit
-from ..policies.small import Stationary, Uniform
+from ..policies.ranking import Ranking
+from ..policies.small import Uniform
 from .learner import (
     Campaign,
     Course,
@@ -66,8 +67,8 @@ class UCB(Learner):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.6], [0.1, 0.3, 0.7]])
         >>> environment = lmab.Simulator(bandit, horizon=4, rng=rng)
-        >>> lmab.learn(environment, lmab.learning.UCB(), n_sessions=2000, rng=rng).policy.arm
-        2
+        >>> lmab.learn(environment, lmab.learning.UCB(), n_sessions=2000, rng=rng).policy.arms
+        (2, 0, 1)
     """
 
     growth: float = 0.05
@@ -92,7 +93,7 @@ class UCB(Learner):
             played += len(sessions)
         means = np.divide(sums, counts, out=np.full(task.n_arms, np.nan), where=counts > 0)
         course.note("counts", plays=counts.astype(np.int64), means=means)
-        return course.learned(Stationary(int(counts.argmax()), horizon=task.horizon), None)
+        return course.learned(Ranking(np.argsort(-counts, kind="stable"), horizon=task.horizon), None)
 
 
 def next_plays(counts: Float[Array, "A"], sums: Float[Array, "A"], n_plays: int, spread: float) -> Integer[Array, "A"]:

@@ -25,6 +25,7 @@ from ..moments.core_set import Design, design
 from ..moments.second import Subspace, subspace
 from ..policies.small import Uniform
 from ..theory import identifiable
+from . import algorithm_1
 from .learner import (
     Campaign,
     Course,
@@ -37,6 +38,7 @@ from .learner import (
     floored,
     lenient,
     note_estimate,
+    planned,
     planned_on_estimate,
     share_out,
 )
@@ -267,6 +269,10 @@ class EDMoments(Learner):
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles (appendix B.2);
             "auto": more in longer logs; None: the appendix's grid. The policy then cuts the rewards that it observes.
         events: "pairs", core arm-value pairs; "events", the core arm-events of Remark A.1 (2^Z for each arm).
+        literal: Algorithm 1 as printed, for few types and small core sets: second moments of the first two steps, N_1
+            sessions for each multi-index, moments within delta_tsr in the sup norm, probabilities clipped at 0. The
+            default differs in three ways: it measures moments from random core plays, matches them by least squares
+            in units of their standard errors, and keeps all probabilities above .001, so that no reward is impossible.
 
     Examples:
         >>> import numpy as np, lmab
@@ -286,14 +292,22 @@ class EDMoments(Learner):
     epsilon: float = 0.1
     bins: int | str | None = "auto"
     events: str = "pairs"
+    literal: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, {"n_types": COUNT, **CORE_OPTIONS, "w_min": optional(Or(FRACTION, OneOf(("tried",))))})
         self._method(None if isinstance(self.w_min, str) else self.w_min)  # checks its settings
+        if self.literal and (self.w_min == "tried" or self.events != "pairs"):
+            raise InvalidArgument(
+                f"literal must be False with w_min='tried' or events='events', got w_min={self.w_min!r} and "
+                f"events={self.events!r}"
+            )
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
         check_not_binned(task, "EDMoments")
+        if self.literal:
+            return (yield from self._as_printed(task, rng, course))
         n_first, n_second = share_out(task.n_sessions, self.split)
         weights = self._least_weights()
         n_trial = round(_TRIAL * n_second) if len(weights) > 1 else 0
@@ -318,6 +332,28 @@ class EDMoments(Learner):
         if len(bandits) == 1:
             return planned_on_estimate(task, bandits[0], course)
         return (yield from _best_played(task, bandits, weights, n_trial, course))
+
+    def _as_printed(
+        self, task: Task, rng: np.random.Generator, course: Course
+    ) -> Generator[Exploration, Sessions, Learned]:
+        """Run the three steps of Algorithm 1 without any change."""
+        if task.rewards not in (None, "categorical"):
+            raise InvalidArgument(f"literal must be False for {task.rewards} rewards, which have no events")
+        n_first, n_second = share_out(task.n_sessions, self.split)
+        algorithm_1.check_budget(task, self.n_types, self.n_types, n_second)  # a core set has at least M pairs
+        exploration = yield from uniform_plays(task, n_first, course)
+        core = core_set(exploration, task.rewards, "first-two", self.n_types, course)
+        tensors = yield from algorithm_1.measure(task, core, self.n_types, n_second, rng, course)
+        least = None if isinstance(self.w_min, str) else self.w_min
+        found = algorithm_1.match(tensors, core, self.n_types, self.restarts, least, rng)
+        tolerance = tensors.tolerance
+        course.note(
+            "match", residual=found.residual, delta_tsr=tolerance, feasible=found.residual < tolerance,
+            sessions_per_entry=tensors.n_each, w_min=found.w_min,
+        )  # fmt: skip
+        bandit = algorithm_1.rebuild(found, core)
+        result = planned(task, bandit, course)
+        return course.learned(result.policy, bandit, plan=result)
 
     def _method(self, w_min: float | None, core: Design | None = None) -> MomentMatching:
         return MomentMatching(design=core, restarts=self.restarts, w_min=w_min, epsilon=self.epsilon, bins=self.bins)

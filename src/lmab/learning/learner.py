@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Integer
-from ..checks import OneOf, check, check_array, check_count, optional
+from ..checks import COUNT, OneOf, check, check_array, check_fields, optional
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.families import FAMILIES
@@ -116,7 +116,7 @@ class Learned:
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
         >>> learned = lmab.learn(environment, lmab.learning.UCB(), n_sessions=500, rng=rng)
         >>> learned
-        Learned(Stationary from 500 sessions: explore 500)
+        Learned(Ranking from 500 sessions: explore 500)
         >>> [phase.name for phase in learned.diagnostics]
         ['explore', 'counts']
     """
@@ -154,8 +154,8 @@ class Course:
         ... except StopIteration as end:
         ...     sessions = end.value
         >>> course.note("count", most=3)
-        >>> course.learned(lmab.policies.Stationary(2), None)
-        Learned(Stationary from 2 sessions: explore 2)
+        >>> course.learned(lmab.policies.Ranking([2, 0, 1, 3, 4], horizon=2), None)
+        Learned(Ranking from 2 sessions: explore 2)
     """
 
     def __init__(self) -> None:
@@ -214,8 +214,7 @@ class Task:
     values: Sequence[float] | None = None  # Values of categorical rewards, where some may not be seen, rising.
 
     def __post_init__(self) -> None:
-        for name in ("n_arms", "horizon", "n_sessions"):
-            check_count(name, getattr(self, name))
+        check_fields(self, dict.fromkeys(("n_arms", "horizon", "n_sessions"), COUNT))
         check("rewards", self.rewards, optional(OneOf(FAMILIES)))
         if self.values is not None:
             if self.rewards not in (None, "categorical"):
@@ -232,18 +231,18 @@ class Learner(ABC):
         >>> import numpy as np, lmab
         >>> @dataclass(frozen=True)
         ... class BestOfUniform(lmab.learning.Learner):
-        ...     '''Plays at random, then stays with the arm that paid most on average.'''
+        ...     '''Plays at random, then plays the arm with the highest mean reward.'''
         ...     def campaign(self, task, *, rng):
         ...         course = lmab.learning.Course()
         ...         uniform = lmab.Uniform(task.n_arms, horizon=task.horizon)
         ...         plan = lmab.learning.Exploration.of_policy("explore", uniform, task.n_sessions)
         ...         seen = yield from course.explore(plan)
         ...         counts, sums = (np.bincount(seen.arms, w, minlength=task.n_arms) for w in (None, seen.rewards))
-        ...         arm = int((sums / np.maximum(counts, 1)).argmax())
-        ...         return course.learned(lmab.policies.Stationary(arm, horizon=task.horizon), None)
+        ...         arms = np.argsort(-sums / np.maximum(counts, 1))
+        ...         return course.learned(lmab.policies.Ranking(arms, horizon=task.horizon), None)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
         >>> lmab.learn(environment, BestOfUniform(), n_sessions=500, rng=0)
-        Learned(Stationary from 500 sessions: explore 500)
+        Learned(Ranking from 500 sessions: explore 500)
         >>> lmab.testing.check_learner(BestOfUniform())
         Report(BestOfUniform keeps 10 laws)
     """

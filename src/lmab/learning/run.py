@@ -27,6 +27,7 @@ from ..planning.plan import Planner
 from ..planning.point_based import PointBased
 from ..simulation import Environment
 from .baselines import UCB, Genie, Tensor
+from .clustering import Clustering
 from .designed import EDMLE, EDMoments
 from .direct_mle import DirectMLE
 from .history_ucbvi import HistoryUCBVI
@@ -238,7 +239,9 @@ def sessions_from(record: files.Record) -> Sessions:
     )
 
 
-LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCRL, UCB, HistoryUCBVI, Genie)
+LEARNERS: tuple[type[Learner], ...] = (
+    DirectMLE, EDMLE, EDMoments, Tensor, Clustering, LUCRL, UCB, HistoryUCBVI, Genie,
+)  # fmt: skip
 
 _PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
 _MAKERS: Makers = {
