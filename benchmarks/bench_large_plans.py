@@ -17,8 +17,6 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import lmab
 
 from .planning_instances import instance
@@ -154,7 +152,7 @@ def sarsop(case: Case, lower: float) -> dict[str, float]:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bandit.pomdp"
-        path.write_text(pomdp_text(instance(case.kind, case.n_types, case.n_arms, case.seed), case.horizon))
+        lmab.export_pomdp(instance(case.kind, case.n_types, case.n_arms, case.seed), case.horizon, path)
         return measure_sarsop(binary, path, case.limit, precision=0.009 * abs(lower))
 
 
@@ -176,29 +174,6 @@ def sarsop_sentence(row: dict[str, Any]) -> str:
     if row.get("sarsop_to_1%") is not None:
         return f"1% in {row['sarsop_to_1%']:.2f} s"
     return f"{row['sarsop_gap']:.1%} at {row['sarsop_seconds']:.0f} s" if row.get("sarsop_gap") is not None else ""
-
-
-def pomdp_text(bandit: lmab.LatentBandit, horizon: int) -> str:
-    """The session as a discounted POMDP file: states are (step, type) and one end, the discount is nearly 1."""
-    n_types, n_arms = bandit.n_types, bandit.n_arms
-    end = horizon * n_types
-    lines = ["discount: 0.999999999", "values: reward", f"states: {end + 1}", f"arms: {n_arms}", "observations: 2"]
-    start = np.zeros(end + 1)
-    start[:n_types] = bandit.weights / bandit.weights.sum()
-    lines.append("start: " + " ".join(f"{p:.17g}" for p in start))
-    for step in range(horizon):
-        for type_ in range(n_types):
-            state = step * n_types + type_
-            after = state + n_types if step + 1 < horizon else end
-            lines.append(f"T: * : {state} : {after} 1.0")
-            for arm, mean in enumerate(bandit.means[type_].tolist()):
-                lines.append(f"O: {arm} : {after} : 1 {mean:.17g}" if after != end else "")
-                lines.append(f"O: {arm} : {after} : 0 {1 - mean:.17g}" if after != end else "")
-                lines.append(f"R: {arm} : {state} : * : * {mean:.17g}")
-    lines += [f"T: * : {end} : {end} 1.0", f"O: * : {end} : 0 1.0", "R: * : * : * : * 0.0"[:0]]
-    for arm in range(n_arms):
-        lines += [f"O: {arm} : {type_} : 0 1.0" for type_ in range(n_types)]
-    return "\n".join(line for line in lines if line) + "\n"
 
 
 def store(path: Path, part: str = "") -> None:

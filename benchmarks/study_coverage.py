@@ -392,7 +392,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def sentence(rows: list[dict[str, Any]]) -> str:
-    """What the README says: how often claims held on the new cells and on the older ones, and how often tests fired."""
+    """Return the sentences of README: coverage on the new cells and on the older ones, and how often tests fired."""
     groups, tests = _by_cell(rows), {"segments": "shown", "impatient": "leaving", "drift": "drift"}
     plain = [name for name, cell in CELLS.items() if groups[name] and not (cell.seed in _FRESH and cell.warns)]
     new = [name for name in plain if CELLS[name].seed in _FRESH]
@@ -409,11 +409,11 @@ def sentence(rows: list[dict[str, Any]]) -> str:
     quiet = [row for name in new for row in groups[name] if row["told"] is not None]  # one type is not tested
     false = sum(bool(row["fires"]) for row in quiet)
     return (
-        f"on {_range(counts)} fresh logs of each of {len(new)} kinds its four intervals, claimed at "
-        f"90%, held in {average} of the cases on average, and none of them in fewer than {least} of the logs of a "
-        f"kind; on 60 logs of each of {len(old)} older kinds in {before}. What the claims take for granted is tested "
-        f"on the log, and a claim that it contradicts is refused or qualified: the tests warned in {fired}, and "
-        f"falsely in {false} of {len(quiet)} other logs"
+        f"on {_range(counts)} simulated logs of each of {len(new)} kinds, the four 90% intervals of a certificate "
+        f"cover the true values in {average} of the cases on average, and in at least {least} for every interval and "
+        f"kind; on 60 logs of each of {len(old)} older kinds in {before}. Four assumptions (exposure, attrition, "
+        f"drift, effect of the step) are tested on the log, and claims that it contradicts are refused; others are not "
+        f"tested. The tests fired in {fired}, and falsely in {false} of {len(quiet)} other logs"
     )
 
 

@@ -90,7 +90,7 @@ COMMANDS = {
     "fit, who leaves": "fit leaving.csv --types 2 --prior 1 --restarts 2 --ended ended -o leaving.lmab",
     "fit, traits": "fit log.csv --traits --factors 1 --no-check -o traits.lmab",
     "fit, rare arms": "fit log.csv --types 1 --prior 1 --restarts 1 --min-plays 118 -o rare.lmab",
-    "fit, regret": "fit log.csv --types 1 --prior 1 --restarts 1 --regret 0.05 --horizon 2 -o regret.lmab",
+    "fit, regret": "fit log.csv --types 2 --prior 1 --restarts 1 --regret 0.05 --horizon 2 -o regret.lmab",
     "fit, counts": "fit counts.csv --types 2 --prior 1 --restarts 2 --rewards counts --no-check -o counts.lmab",
     "fit, bins": "fit normal.csv --types 2 --prior 1 --restarts 2 --rewards binned --no-check -o binned.lmab",
     "plan": "plan model.lmab --horizon 3",

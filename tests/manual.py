@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, get_type_hints
 
+import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from lmab.cli.app import MENU, command
@@ -61,6 +62,8 @@ def _rows(command: Callable[..., Any]) -> Iterator[tuple[str, str, type]]:
     """Name, description and kind of every argument and option."""
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
+        if hints[name] is typer.Context:
+            continue
         info = next(part for part in hints[name].__metadata__ if isinstance(part, ArgumentInfo | OptionInfo))
         described = " ".join((info.help or "").split())
         default = _default(parameter.default, info.show_default)
@@ -73,7 +76,8 @@ def _rows(command: Callable[..., Any]) -> Iterator[tuple[str, str, type]]:
 
 def _flags(name: str, kind: Any, info: OptionInfo) -> list[str]:
     # In Annotated, typer keeps the first name given where a default would stand.
-    given = [str(part) for part in (info.default, *(info.param_decls or ())) if str(part).startswith("-")]
+    declared = [str(part) for part in (info.default, *(info.param_decls or ())) if str(part).startswith("-")]
+    given = [one for part in declared for one in part.split("/")]
     option = name.replace("_", "-")
     return given or ([f"--{option}", f"--no-{option}"] if kind is bool else [f"--{option}"])
 

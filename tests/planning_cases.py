@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import _weakrefset
 import signal
 import threading
-import weakref
 from collections.abc import Callable
 from fractions import Fraction
 from types import FrameType
@@ -58,34 +56,55 @@ def optimal_at(table: np.ndarray, means: np.ndarray, beliefs: np.ndarray, steps:
     return values.max(axis=1)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C, sent again where a weak reference is being cleared: Python drops and reports what is raised there."""
-    if frame is not None and frame.f_code.co_filename in (_weakrefset.__file__, weakref.__file__):
-        threading.Timer(0.001, signal.raise_signal, [number]).start()
-    else:
-        raise KeyboardInterrupt
+class _Interrupt:
+    """Ctrl-C after a delay, raised in code of `lmab` or where it waits for threads; elsewhere sent again 1 ms later.
+
+    Python drops, and reports as a warning, what a handler raises inside a weak reference's callback, a garbage
+    collector's callback or a finaliser: none of these belongs to the modules named here.
+    """
+
+    def __init__(self) -> None:
+        self._wanted = True
+
+    def send(self, delay: float) -> None:
+        self._timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+        self._timer.start()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        module = "" if frame is None else frame.f_globals.get("__name__", "")
+        if not self._wanted:
+            return
+        if module.partition(".")[0] in {"lmab", "threading", "concurrent"}:
+            self._wanted = False
+            raise KeyboardInterrupt
+        self.send(0.001)
+
+    def cancel(self) -> None:
+        """Return once no signal is under way."""
+        self._wanted = False
+        self._timer.cancel()
+        self._timer.join()
 
 
 def interrupted(
     make: Callable[[], lmab.Plan], delays: tuple[float, ...] = (0.03, 0.06, 0.1, 0.15, 0.25, 0.4, 1.0, 2.5)
 ) -> lmab.Plan:
-    """The plan that `make` returns when Ctrl-C comes in its middle.
+    """Return the plan that `make` returns when Ctrl-C comes in its middle.
 
     On a busy machine Ctrl-C may come before planning has begun, and then it ends the call: it is sent again, later.
     """
-    before = signal.signal(signal.SIGINT, _interrupt)
-    try:
-        for delay in delays:
-            timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
-            try:
-                timer.start()
-                plan = make()
-                timer.join()
-            except KeyboardInterrupt:
-                timer.join()
-                continue
-            if plan.status == "interrupted":
-                return plan
-        raise AssertionError("no plan ended as interrupted")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    before = signal.getsignal(signal.SIGINT)
+    for delay in delays:
+        interrupt = _Interrupt()
+        signal.signal(signal.SIGINT, interrupt)
+        interrupt.send(delay)
+        try:
+            plan = make()
+        except KeyboardInterrupt:
+            continue
+        finally:
+            interrupt.cancel()
+            signal.signal(signal.SIGINT, before)
+        if plan.status == "interrupted":
+            return plan
+    raise AssertionError("no plan ended as interrupted")

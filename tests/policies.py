@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from seeds import generator
 
@@ -37,11 +38,10 @@ def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
 
 EXAMPLES: dict[str, Example] = {
     "Uniform": Example(lambda bandit, horizon: lmab.Uniform(bandit.n_arms), frozenset({"random", "blind"})),
-    "FixedSequence": Example(
-        lambda bandit, horizon: lmab.policies.FixedSequence([t % bandit.n_arms for t in range(horizon)]),
+    "Ranking": Example(
+        lambda bandit, horizon: lmab.policies.Ranking(range(bandit.n_arms)[::-1], horizon=horizon, repeats=False),
         frozenset({"blind"}),
     ),
-    "Stationary": Example(lambda bandit, horizon: lmab.policies.Stationary(1), frozenset({"blind"})),
     "Greedy": Example(lambda bandit, horizon: lmab.Greedy(bandit)),
     "Thompson": Example(lambda bandit, horizon: lmab.Thompson(bandit), frozenset({"random"})),
     "MUCB": Example(lambda bandit, horizon: lmab.policies.MUCB(bandit), frozenset({"ordered"})),
@@ -65,6 +65,24 @@ EXAMPLES: dict[str, Example] = {
     "OptimisticPolicy": Example(lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means)),
     "HistoryPolicy": Example(_history_policy, frozenset({"ordered"})),
 }
+
+
+def always(arm: int, n_arms: int = 2, *, horizon: int | None = None) -> lmab.policies.Ranking:
+    """The policy that plays one arm at every step, and the others by number if it is not allowed."""
+    return lmab.policies.Ranking(list(dict.fromkeys([arm, *range(n_arms)])), horizon=horizon)
+
+
+def in_turn(*arms: int, n_arms: int | None = None) -> lmab.policies.Ranking:
+    """The policy that plays the different ones of these arms, the others by number, and then the first arm again."""
+    order = dict.fromkeys([*arms, *range(n_arms or max(arms) + 1)])
+    return lmab.policies.Ranking(list(order), horizon=len(arms), repeats=False)
+
+
+def of_any_arms(name: str = "one-arm-numbered") -> lmab.policies.Ranking:
+    """Load a policy of an earlier version that does not know how many arms there are; by default it plays arm 2."""
+    loaded = lmab.load(Path(__file__).parent / "golden" / "policies" / f"{name}.lmab")
+    assert isinstance(loaded, lmab.policies.Ranking)
+    return loaded
 
 
 def concrete() -> dict[str, type[Policy]]:

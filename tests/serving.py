@@ -14,6 +14,7 @@ import httpx
 
 import lmab
 from lmab.serve.app import make_app
+from lmab.serve.clock import AGREED
 from lmab.serve.service import Service, Settings
 from lmab.serve.stores import open_store
 from lmab.serve.versions import Defaults
@@ -86,6 +87,7 @@ async def served(
     settings.setdefault("defaults", Defaults(HORIZON))
     store = _patient(open_store(where))
     service = Service(store, Settings(**settings), clock or Clock(), secret=b"the same draws in every run")
+    service.clock.started -= AGREED  # sweeps wait for the first minutes of a process to pass
     await service.start(watch=False)
     try:
         if service.register.ready and not service.register.arms:

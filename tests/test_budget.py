@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from typer.testing import CliRunner
 
@@ -33,9 +34,10 @@ def test_json_holds_the_numbers_of_the_theory():
 def test_normal_rewards_and_separation():
     assert answer("--gaussian")["total"] == theory.gaussian_budget(3, 50, 5, 0.1).total
     apart = answer("--gamma", "0.5")
-    assert apart["separated_sessions"] == theory.separated_sessions(apart["core_size"], 0.1, 1 / 3, 0.1)
+    steps = math.ceil(apart["separated_horizon"])
+    assert apart["separated_sessions"] == theory.separated_sessions(apart["core_size"], 3, steps, 0.1, 1 / 3, 0.1)
     refused = RUNNER.invoke(app, [*CASE, "--gamma", "0"])
-    assert "gamma must be positive" in str(refused.exception)
+    assert "--gamma must be in (0, 2]" in str(refused.exception)
 
 
 def test_numbers_beyond_range_are_said_to_be_so():
@@ -85,3 +87,16 @@ def test_a_separation_that_sessions_are_too_short_for_is_told():
     )
     long = [*CASE[:-4], "--horizon", "100000", "--epsilon", "0.1", "--gamma", "0.5"]
     assert "too short" not in RUNNER.invoke(app, long).output
+
+
+def test_the_lower_bound_stands_beside_the_budget_with_its_pair():
+    numbers = answer()
+    bound = theory.sessions_below(3, 5, 0.1, 0.1, n_arms=50)
+    assert numbers["sessions_below"] == float(bound) < numbers["total"]
+    assert numbers["sessions_below_pair"][0]["means"] == bound.pair[0].means.tolist()
+    assert f"{float(bound):.3g}" in RUNNER.invoke(app, CASE).output
+    assert answer("--eta", "0.3")["sessions_below"] is None
+    one_arm = ["budget", "--types", "2", "--arms", "1", "--horizon", "3", "--json"]
+    assert json.loads(RUNNER.invoke(app, one_arm).output)["sessions_below"] is None
+    long = ["budget", "--types", "2", "--arms", "5", "--horizon", "1000", "--json"]
+    assert json.loads(RUNNER.invoke(app, long).output)["sessions_below"] is None

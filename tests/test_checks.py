@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 
 import numpy as np
 import pytest
 
+import lmab
 from lmab import checks
 from lmab.checks import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, Count, Number, OneOf, Or, check, optional
 from lmab.errors import InvalidArgument, InvalidFile
@@ -16,7 +18,7 @@ from lmab.errors import InvalidArgument, InvalidFile
 @pytest.mark.parametrize(
     ("constraint", "good", "bad", "words"),
     [
-        (COUNT, [1, 7, np.int32(2)], [0, -1, 1.0, True, "1", None], "an integer of at least 1"),
+        (COUNT, [1, 7, np.int32(2)], [0, -1, 1.5, math.nan, math.inf, True, "1", None], "an integer of at least 1"),
         (Count(0), [0, np.uint8(3)], [-1, False], "an integer of at least 0"),
         (POSITIVE, [1e-300, 3, np.float64(2)], [0, 0.0, -1, math.inf, math.nan, True, "1"], "a positive number"),
         (NOT_NEGATIVE, [0, 0.0, 5.5], [-1e-9, math.inf, math.nan, False], "a finite number of at least 0"),
@@ -42,6 +44,43 @@ def test_counts_come_back_as_plain_integers():
     assert type(checks.check_count("n", np.int64(4))) is int
     with pytest.raises(InvalidArgument, match="n must be an integer of at least 3, got 2"):
         checks.check_count("n", 2, minimum=3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized:
+    size: int
+    most: int | None = None
+
+
+def test_whole_floats_count_as_integers():
+    for value in (6.0, np.float64(6.0)):
+        assert type(checks.check_count("n", value)) is int
+        assert type(check("n", value, optional(COUNT))) is int
+        assert type(check("n", value, POSITIVE)) is type(value)
+    made = Sized(4.0, 2.0)
+    checks.check_fields(made, {"size": COUNT, "most": optional(COUNT)})
+    assert repr(made) == "Sized(size=4, most=2)"
+    assert checks.check_rng(7.0, "x").random() == np.random.default_rng(7).random()
+    assert checks.whole_array(np.array([1.0, 2.0])).dtype == np.int64
+    for array in (np.array([1.0, np.nan]), np.array([1.5]), np.array([True])):
+        assert checks.whole_array(array) is array
+
+
+def test_the_flow_takes_numbers_as_r_passes_them():
+    """Through reticulate every number of R is a float."""
+    bandit = lmab.random_bandit(2.0, 4.0, rng=0.0)
+    log = lmab.simulate(bandit, lmab.Uniform(4.0), n_sessions=200.0, horizon=3.0, rng=0.0)
+    log = lmab.Sessions.from_arrays(log.arms.reshape(-1, 3).astype(float), log.rewards.reshape(-1, 3), n_arms=4.0)
+    estimate = lmab.fit(log, n_types=2.0, method=lmab.EM(restarts=2.0), rng=0.0)
+    plan = lmab.plan(estimate, horizon=3.0, method=lmab.Exact(), anyway=True)
+    assert plan.policy.observe(plan.policy.start(), 1.0, 1.0).step == 1
+    assert lmab.evaluate(plan, bandit, horizon=3.0).mean == lmab.evaluate(plan, bandit, horizon=3).mean
+    assert bandit.best_fixed(3.0) == bandit.best_fixed(3)
+    assert bandit.known_type(3.0, False) == bandit.known_type(3, False)
+    assert lmab.policies.Ranking(np.array([1.0, 0.0]), horizon=2.0).act_on([]) == 1
+    for horizon in (2.5, "3"):
+        with pytest.raises(InvalidArgument, match="horizon must be an integer of at least 1"):
+            lmab.plan(bandit, horizon=horizon)
 
 
 def test_a_seed_is_the_generator_of_that_seed():

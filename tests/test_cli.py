@@ -28,11 +28,11 @@ def test_every_help_ends_with_an_example(command):
 
 def test_help_keeps_square_brackets_and_puts_the_five_that_matter_first():
     text = RUNNER.invoke(app, ["fit", "--help"], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"}).output
-    assert "gpu needs lmab[gpu]." in text
-    assert "[default: categories if few]" in text
-    first = text.split("─ Options ")[1].split("─ How to read the log ")[0]
+    assert "gpu needs the extra [gpu]." in text
+    assert "[default: categorical if few]" in text
+    first = text.split("─ Options ")[1].split("─ Format of the log ")[0]
     assert re.findall(r"--[a-z]+", first) == ["--session", "--arm", "--reward", "--types", "--output", "--help"]
-    assert [name for name in ("The fit", "What is said about it", "Where it runs", "More") if name not in text] == []
+    assert [name for name in ("Fit", "Checks and output", "Execution", "More") if name not in text] == []
 
 
 def test_the_menu_lists_every_command_and_imports_none():
@@ -63,14 +63,14 @@ def test_the_demo_goes_the_whole_way_and_gains_in_truth(demonstration):
     folder, told = demonstration
     assert sorted(file.name for file in folder.iterdir()) == ["model.lmab", "policy.lmab", "report.html", "shop.csv"]
     assert told["types"] == 4
-    values = [told[name] for name in ("items at random", "the best item for everyone", "the learned policy")]
+    values = [told[name] for name in ("items at random", "the most popular items", "the learned policy")]
     assert values == sorted(values)
     assert 0.97 * told["upper"] < told["the learned policy"] <= told["a policy planned on the truth"] <= told["upper"]
-    gain = told["the learned policy"] - told["the best item for everyone"]
+    gain = told["the learned policy"] - told["the most popular items"]
     assert told["sure"]
     assert told["gain"][0] <= gain <= told["gain"][1]
     page = (folder / "report.html").read_text()
-    assert "How sure this is" in page
+    assert "Confidence intervals" in page
     assert "Cappuccino" in page
 
 
@@ -85,7 +85,7 @@ def test_the_demo_prints_the_commands_that_do_the_same(demonstration, tmp_path, 
     said = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
     readme = (Path(__file__).parent.parent / "README.md").read_text()
     assert [line for line in said if line not in readme] == []
-    assert (folder / "shop.csv").read_text().startswith("session,item,click\nv1,")
+    assert (folder / "shop.csv").read_text().startswith("session,item,click\nv0001,")
 
 
 def test_the_fit_command_finds_the_model_of_the_demo(demonstration, tmp_path):
@@ -93,12 +93,14 @@ def test_the_fit_command_finds_the_model_of_the_demo(demonstration, tmp_path):
     folder, _ = demonstration
     asked = ["fit", str(folder / "shop.csv"), "--arm", "item", "--reward", "click", "-o", str(tmp_path / "model.lmab")]
     assert RUNNER.invoke(app, asked).exit_code == 0
-    assert lmab.load(tmp_path / "model.lmab").bandit == lmab.load(folder / "model.lmab").bandit
+    mine, shown = lmab.load(tmp_path / "model.lmab"), lmab.load(folder / "model.lmab")
+    assert mine.bandit == shown.bandit
+    assert mine.columns == shown.columns == (("arm", "item"), ("reward", "click"))
 
 
 def test_the_sample_is_the_same_on_every_machine_and_says_that_it_is_made_up(tmp_path):
     text = RUNNER.invoke(app, ["sample", str(tmp_path / "shop.csv"), "--sessions", "2"]).output
-    assert "2 sessions of made-up visitors" in text
+    assert "2 simulated sessions" in text
     rows = (tmp_path / "shop.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 * 6
     assert {len(row.split(",")) for row in rows} == {3}

@@ -35,11 +35,15 @@ def test_on_a_model(files):
     folder, new, old = files
     said = run(folder / "new.lmab", folder / "old.lmab", "--model", folder / "model.lmab")
     found = lmab.compare([new, old], BANDIT, rng=0)
-    assert f"Difference {found.difference:+.4f}, exactly." in said
-    assert "A live test of half and half would see a gain of 2%" in said
+    assert f"Difference: {found.difference:+.4f}, exactly." in said
+    needed = f"{found.needed():,.0f} sessions, and a gain of 2% ({0.02 * found.other:.4f}) after "
+    assert f"A live test with half of the sessions for each policy shows this difference after {needed}" in said
     told = json.loads(run(folder / "new.lmab", folder / "old.lmab", "--model", folder / "model.lmab", "--json"))
     assert told["difference"] == pytest.approx(found.difference)
     assert (told["effective"], told["method"]) == (None, "model")
+    assert told["needed_for_difference"] == pytest.approx(found.needed(found.difference))
+    same = run(folder / "new.lmab", folder / "new.lmab", "--model", folder / "model.lmab")
+    assert "A live test with half of the sessions for each policy shows a gain of 2%" in same
 
 
 @pytest.fixture
@@ -90,8 +94,33 @@ def test_from_a_log_with_propensities(files):
     lmab.evaluation.with_propensities(log, uniform).write(folder / "log.csv")
     words = ["--logs", folder / "log.csv", "--step", "step", "--propensity", "propensity"]
     said = run(folder / "new.lmab", folder / "old.lmab", *words)
-    assert "On 2,000 sessions of the log (self-normalised) the new policy earns" in said
-    assert "at 95%)." in said
+    assert "On 2,000 logged sessions (self-normalised) the new policy earns" in said
+    assert "(95% CI " in said
+
+
+@pytest.mark.parametrize("with_model", [False, True])
+def test_without_enough_overlap_a_live_test_is_asked_for_first(tmp_path, with_model):
+    bandit = lmab.random_bandit(3, 30, rng=0)
+    log = lmab.simulate(bandit, lmab.Uniform(30), n_sessions=500, horizon=4, rng=0)
+    lmab.evaluation.with_propensities(log, lmab.Uniform(30)).write(tmp_path / "log.csv")
+    bandit.save(tmp_path / "model.lmab")
+    lmab.plan(bandit, horizon=4, time_limit=2).policy.save(tmp_path / "new.lmab")
+    lmab.Greedy(bandit, horizon=4).save(tmp_path / "old.lmab")
+    words = ["--logs", tmp_path / "log.csv", "--step", "step", "--propensity", "propensity"]
+    if with_model:
+        words += ["--model", tmp_path / "model.lmab"]
+    answer = CliRunner().invoke(app, ["compare", *map(str, [tmp_path / "new.lmab", tmp_path / "old.lmab", *words])])
+    if answer.exit_code:  # no session agrees with one of the policies: nothing can be estimated without a model
+        assert not with_model
+        assert "none for one of them" in str(answer.exception)
+        return
+    first = answer.output.splitlines()[0]
+    assert first.startswith("A live test is needed: too few of these 500 sessions agree with both policies")
+    assert "shows a gain of 2% (" in first or "shows this difference after" in first
+    evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "new.lmab"), *map(str, words)])
+    live = evaluated.output.index("note: a live test is needed, because too few of these sessions agree")
+    assert live < evaluated.output.index("Estimated reward per session")
+    assert "sessions, half of them with this policy, show a gain of" in evaluated.output
 
 
 def test_from_a_log_of_both_with_a_picture(files):
@@ -110,8 +139,8 @@ def test_from_a_log_of_both_with_a_picture(files):
     replace(log, features={"policy": versions, "day": days}).write(folder / "both.csv")
     words = [folder / "new.lmab", folder / "old.lmab", "--logs", folder / "both.csv", "--step", "step"]
     said = run(*words, "--version", "policy", "--night", "day", "--picture", folder / "nights.svg")
-    assert "In 2,400 sessions of both the new policy earns" in said
-    assert "The bounds hold at all 3 nights together." in said
+    assert "In 2,400 live sessions of both policies the new policy earns" in said
+    assert "The interval holds at all 3 nights together." in said
     assert (folder / "nights.svg").read_text().startswith("<svg")
     told = json.loads(run(*words, "--version", "policy", "--night", "day", "--json"))
     assert len(told["looks"]) == 3
@@ -120,8 +149,68 @@ def test_from_a_log_of_both_with_a_picture(files):
     assert isinstance(wrong.exception, InvalidArgument)
 
 
-def test_something_to_compare_on_is_needed(files):
-    folder, *_ = files
-    answer = CliRunner().invoke(app, ["compare", str(folder / "new.lmab"), str(folder / "old.lmab")])
+def test_something_to_compare_on_is_needed(files, tmp_path):
+    folder, new, old = files
+    found = lmab.compare([new, old], BANDIT, rng=0)
+    assert f"Difference: {found.difference:+.4f}" in run(folder / "new.lmab", folder / "old.lmab"), "its own model"
+    lmab.Uniform(2, horizon=3).save(folder / "uniform.lmab")
+    answer = CliRunner().invoke(app, ["compare", str(folder / "uniform.lmab"), str(folder / "old.lmab")])
     assert isinstance(answer.exception, InvalidArgument)
     assert "give --logs" in str(answer.exception)
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A model with labels, and a plan for it without repeats."""
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.8, 0.4, 0.5, 0.1], [0.3, 0.7, 0.4, 0.2]])
+    bandit = replace(bandit, arm_labels=("tea", "cake", "soup", "water"))
+    bandit.save(tmp_path / "model.lmab")
+    lmab.plan(bandit, horizon=3, repeats=False).save(tmp_path / "plan.lmab")
+    return tmp_path, bandit
+
+
+def test_a_ranking_from_a_file_is_a_policy(named):
+    folder, bandit = named
+    (folder / "products.csv").write_text("product,price\nsoup,3\ntea,2\npie,9\ncake,4\n")
+    told = json.loads(CliRunner().invoke(app, [
+        "compare", str(folder / "plan.lmab"), "--ranking", str(folder / "products.csv"), "--json",
+    ]).stdout)  # fmt: skip
+    average = bandit.weights @ bandit.means
+    assert told["other"] == pytest.approx(average[[2, 0, 1]].sum()), "without repeats, as the plan"
+    assert told["value"] == pytest.approx(lmab.evaluate(lmab.load(folder / "plan.lmab"), bandit, horizon=3).mean)
+    answer = CliRunner().invoke(app, ["compare", str(folder / "plan.lmab"), "--ranking", str(folder / "products.csv")])
+    assert "and the ranking in products.csv " in answer.stdout
+    assert "names 1 arm that the model does not have: pie" in answer.output.replace("\n", " ")
+    assert "1 arm of the model is not in" in answer.output.replace("\n", " ")
+
+
+def test_a_model_and_a_ranking_are_enough(named):
+    folder, bandit = named
+    (folder / "order.csv").write_text("water\ncake\nsoup\ntea\n")
+    words = [folder / "model.lmab", "--ranking", folder / "order.csv"]
+    told = json.loads(run(*words, "--horizon", 2, "--json"))
+    assert told["value"] == pytest.approx(lmab.plan(bandit, horizon=2).lower)
+    assert told["other"] == pytest.approx(2 * (bandit.weights @ bandit.means)[3])
+    refused = CliRunner().invoke(app, ["compare", *map(str, words)])
+    assert "--horizon must be given to plan for the model" in str(refused.exception)
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    ("pie\n", "must have arms of the model, such as tea, cake, soup, in its first column"),
+    ("", "got none of them"),
+    (None, "cannot be read as CSV"),
+    (b"\xff\xfe\x00", "cannot be read as CSV in UTF-8"),
+])  # fmt: skip
+def test_a_ranking_that_cannot_be_used_is_refused(named, content, message):
+    folder, _ = named
+    if content is not None:
+        (folder / "bad.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    answer = CliRunner().invoke(app, ["compare", str(folder / "plan.lmab"), "--ranking", str(folder / "bad.csv")])
+    assert message in str(answer.exception)
+
+
+def test_two_policies_are_needed(named):
+    folder, _ = named
+    for more, got in (([], "neither"), ([str(folder / "plan.lmab"), "--ranking", "x.csv"], "both")):
+        answer = CliRunner().invoke(app, ["compare", str(folder / "plan.lmab"), *more])
+        assert f"give a second policy or --ranking (a CSV file), got {got}" in str(answer.exception)

@@ -78,7 +78,7 @@ def test_six_logs_go_the_whole_way(tmp_path, name, more, request):
     first, *others = SIX.way(name, tmp_path)
     said = [text(*command) for command in ([*first, *more], *others)]
     assert "Next: lmab plan" in said[0]
-    assert "proved to earn at least" in said[1] or "Nothing found" in said[1]  # then the plan is the best fixed choice
+    assert "proved bounds" in said[1] or "Nothing found" in said[1]  # then the plan is the best fixed choice
     assert "A session of" in said[2]
     page = (tmp_path / f"{name}-report.html").read_text()
     assert "Type 1" in page
@@ -187,6 +187,26 @@ def test_arms_named_by_negative_numbers_keep_their_names():
     assert columns_of._by_number(named) is named
     assert columns_of._by_number(numbered).arms.tolist() == [1, 2]
     assert columns_of._by_number(replace(log, arm_labels=("a", "b"))).arm_labels == ("a", "b")
+
+
+def test_rare_arms_are_left_out_before_sessions_are_cut(tmp_path, monkeypatch):
+    """Of sessions in which every second step is rare, the first four steps of the other arms stay, and again later."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{i},{arm},{(i + step) % 2}"
+        for i in range(60)
+        for step, arm in enumerate(["a", f"rare{i}", "b", f"odd{i}", "c", "a", "b"])
+    ]
+    Path("log.csv").write_text("session,arm,reward\n" + "\n".join(rows) + "\n")
+    fitted = ("fit", "log.csv", "--types", 1, "--no-check", "--top-arms", 3)
+    found = json.loads(text(*fitted, "--at-most", 4, "--json"))
+    assert (found["sessions"], found["steps"]) == (60, 240)
+    assert len(found["left_out"]) == 120
+    estimate = lmab.load("model.lmab")
+    log = replace(Columns(), at_most=4).read(Path("log.csv"), arms_of=estimate)
+    assert log.lengths.tolist() == [4] * 60
+    assert estimate.with_log(log).n_sessions == 60
+    assert json.loads(text(*fitted, "--json"))["steps"] == 300
 
 
 def test_rare_arms_are_left_out_said_and_left_out_again_by_the_certificate(tmp_path, monkeypatch):

@@ -85,7 +85,9 @@ OPTIONS: list[tuple[str, dict[str, str]]] = [  # all that name columns, each bes
 
 
 def test_no_option_of_columns_is_left_out():
-    assert [name for name, _ in OPTIONS] == [one.name for one in dataclasses.fields(Columns)]
+    assert [name for name, _ in OPTIONS] == [
+        one.name for one in dataclasses.fields(Columns) if one.name not in ("given", "stored")
+    ]
 
 
 @pytest.mark.parametrize(("name", "given"), OPTIONS, ids=[name for name, _ in OPTIONS])

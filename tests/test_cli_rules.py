@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from policies import always, of_any_arms
 
 import lmab
 from lmab import Sessions
@@ -69,10 +70,10 @@ def test_logs_without_types_are_refused_before_the_fit():
 
 
 def test_the_horizon_is_the_one_asked_for_or_the_policys():
-    assert evaluate._horizon(lmab.policies.Stationary(0, horizon=5), None) == 5
-    assert evaluate._horizon(lmab.policies.Stationary(0, horizon=5), 3) == 3
+    assert evaluate._horizon(always(0, horizon=5), None) == 5
+    assert evaluate._horizon(always(0, horizon=5), 3) == 3
     with pytest.raises(InvalidArgument, match="--horizon must be given"):
-        evaluate._horizon(lmab.policies.Stationary(0), None)
+        evaluate._horizon(always(0), None)
 
 
 def test_a_log_is_read_in_the_arms_of_the_policy(tmp_path):
@@ -80,7 +81,7 @@ def test_a_log_is_read_in_the_arms_of_the_policy(tmp_path):
     columns = Columns()
     assert columns.read(tmp_path / "log.csv").arm_labels == (0, 2)
     assert columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(5)).n_arms == 5
-    numbered = columns.read(tmp_path / "log.csv", arms_of=lmab.policies.Stationary(0))
+    numbered = columns.read(tmp_path / "log.csv", arms_of=of_any_arms())
     assert (numbered.n_arms, numbered.arm_labels, numbered.arms.tolist()) == (3, None, [0, 2])
     with pytest.raises(InvalidData, match="unknown arm, 2"):
         columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(2))
@@ -128,7 +129,7 @@ def test_a_fixed_choice_is_read_with_the_arms_of_its_model():
     log = Sessions.from_arrays([[0, 1], [1, 0]] * 20, [[1.0, 0.0], [1.0, 1.0]] * 20)
     estimate = lmab.fit(replace(log, arm_labels=("tea", "cake")), n_types=1, rng=0, check=False)
     made = lmab.plan(estimate, horizon=2)
-    fixed = replace(made, policy=lmab.policies.Stationary(0, horizon=2))
+    fixed = replace(made, policy=always(0, horizon=2))
     assert options.arms_behind(fixed).bandit.arm_labels == ("tea", "cake")
     assert options.arms_behind(replace(fixed, estimate=None)) is fixed.policy
     assert options.arms_behind(fixed.policy) is fixed.policy

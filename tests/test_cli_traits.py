@@ -41,12 +41,12 @@ def run(*arguments: object, code: int = 0) -> str:
 
 def test_factors_are_shown_with_the_arms_at_their_ends_and_the_checks(log, tmp_path):
     said = run("fit", log, "--traits", "--factors", 3, "--verbose", "-o", tmp_path / "model.lmab")
-    assert "Sessions differ by degrees, at 512 points" in said
+    assert "Continuous latent factors, 512 integration points" in said
     assert "factor 1" in said
     assert "joke" in said
-    assert "Hidden types" not in said
+    assert "Latent types" not in said
     flat = " ".join(said.split())
-    assert "masked replay (600 held-out sessions" in flat
+    assert "Masked replay on 600 held-out sessions" in flat
     model = lmab.load(tmp_path / "model.lmab")
     assert model.factors.n_factors == 3
     assert model.check.replay.n_sessions == 600

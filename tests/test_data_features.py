@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import lmab
 from lmab import Sessions
 from lmab.data.features import LEFT, UNKNOWN, WENT_ON, Features, person_ids, person_numbers
 from lmab.data.fingerprint import Fingerprint
@@ -402,3 +403,29 @@ def test_sessions_are_out_of_order_from_one_row_on(tmp_path):
     path.write_text("session,arm,reward,who\n2,0,1,ann\n1,0,0,ann\n")
     with pytest.warns(LmabWarning, match="1 session is taken after one of the same person"):
         Sessions.read(path, person="who")
+
+
+def read_packed(folder):
+    """Pack the log of a folder and read it back."""
+    lmab.pack(folder / "log.csv", folder / "packed", features=["age"])
+    return lmab.Packed(folder / "packed").load()
+
+
+def test_a_few_words_in_a_column_of_numbers_are_missing_values(tmp_path):
+    """One "unknown" among ages made a category of every age."""
+    ages = [*range(20, 40), "unknown"]
+    rows = [f"{number},{arm},1,{age}" for number, age in enumerate(ages) for arm in "ab"]
+    (tmp_path / "log.csv").write_text("\n".join(["session,arm,reward,age", *rows]))
+    with pytest.warns(LmabWarning, match="column 'age' must hold numbers or text, got numbers and 'unknown', read as"):
+        log = lmab.Sessions.read(tmp_path / "log.csv", features=["age"])
+    np.testing.assert_array_equal(log.features["age"], [*range(20, 40), np.nan])
+    with pytest.warns(LmabWarning, match="read as missing"):
+        packed = read_packed(tmp_path)
+    np.testing.assert_array_equal(np.sort(packed.features["age"]), [*range(20, 40), np.nan])
+
+
+def test_sizes_that_are_words_and_numbers_stay_text(tmp_path):
+    sizes = ["38", "40", "42", "S", "M"]
+    rows = [f"{number},a,1,{size}" for number, size in enumerate(sizes)]
+    (tmp_path / "log.csv").write_text("\n".join(["session,arm,reward,size", *rows]))
+    assert lmab.Sessions.read(tmp_path / "log.csv", features=["size"]).features["size"].tolist() == sizes

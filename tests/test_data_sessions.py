@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -543,3 +544,16 @@ def test_one_session_is_not_several():
     log = Sessions.from_arrays([[0]], [[1.0]])
     assert repr(log) == "Sessions(1 session, 1 step, 1 arm)"
     assert repr(log + log) == "Sessions(2 sessions, 2 steps, 1 arm)"
+
+
+def test_the_first_steps_of_sessions_and_how_they_ended():
+    arms = np.array([[0, 1, 1], [1, 0, -1], [1, -1, -1]])
+    log = Sessions.from_arrays(arms, np.where(arms >= 0, 1.0, 0.0), ended=["unknown", "left", "went on"])
+    few = log.first_steps(2)
+    assert few.lengths.tolist() == [2, 2, 1]
+    assert few.arms.tolist() == [0, 1, 1, 0, 1]
+    assert few.ended.tolist() == ["went on", "left", "went on"]
+    assert log.first_steps(3) == log
+    assert replace(log, endings=None).first_steps(1).lengths.tolist() == [1, 1, 1]
+    with pytest.raises(InvalidArgument, match="n must be"):
+        log.first_steps(0)

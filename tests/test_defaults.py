@@ -184,7 +184,7 @@ GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]])
 
 DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ("plan", asked, "time_limit", 60.0, 61.0),
-    ("plan", asked, "repeats", True, False),
+    ("plan", asked, "repeats", None, False),
     ("plan", lambda **o: asked(GAUSSIAN, **o), "bins", 12, 13),
     ("Certified", lambda **o: bounds(lmab.Certified(**o)), "gap", 0.01, 0.02),
     ("Lookahead", lambda **o: bounds(Lookahead(**o)), "depth", 1, 0),
@@ -195,6 +195,7 @@ DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ("EM", climbed, "accelerate", True, False),
     ("certify", certified, "confidence", 0.9, 0.95),
     ("certify", lambda **o: lmab.certify(*planned(), LOG, rng=0, **o).draws.shape, "n_draws", 100, 50),
+    ("certify", lambda **o: lmab.certify(*planned(), LOG, rng=0, **o).left_out, "time_limit", np.inf, 1e-9),
     ("evaluate", off_policy, "confidence", 0.95, 0.9),
     ("random_bandit", lambda **o: lmab.random_bandit(8, 30, rng=0, **o).means.tolist(), "rank", 4, 5),
     ("random_bandit", lambda **o: lmab.random_bandit(3, 8, rng=0, **o).means.tolist(), "kind", "spherical", "hard"),
@@ -252,6 +253,7 @@ DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ("EDMLE", lambda **o: learned(learning.EDMLE(2, **o)), "pairs", "all", "first-two"),
     ("EDMLE", lambda **o: learned(learning.EDMLE(2, **o)), "likelihood", "indicator", "full"),
     ("EDMLE", lambda **o: learned(learning.EDMLE(2, **o)), "events", "pairs", "events"),
+    ("Clustering", lambda **o: learned(learning.Clustering(3, **o)), "restarts", 10, 1),
     ("HistoryUCBVI", lambda **o: rounds(learning.HistoryUCBVI, **o), "growth", 0.05, 0.2),
     ("HistoryUCBVI", lambda **o: learned(learning.HistoryUCBVI(**o)), "bonus", 0.1, 2.0),
     ("LUCRL", lambda **o: learned(learning.LUCRL(2, **o)), "bonus", 0.5, 3.0),

@@ -70,6 +70,18 @@ def plain(value):
     return None if callable(value) else repr(value)
 
 
+class AnyStore:
+    """A store that is there, and in which nobody looks."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    async def open(self, create: bool) -> None:
+        assert not create
+
+    async def close(self) -> None: ...
+
+
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
     """Where commands hand over, with the files that they read."""
@@ -82,11 +94,14 @@ def asked(monkeypatch, tmp_path):
     places = [
         *((demo, "run_story"), (fit, "find_types"), (plan, "make_plan"), (evaluate, "weigh"), (logs, "play")),
         *((compare, "compare_policies"), (learn, "_learn"), (budget, "_measure"), (report.reporting, "gather")),
-        *((reproduce, "_run"), (reproduce, "_show"), (door, "run"), (door, "play_demo"), (door, "refit")),
-        *((Columns, "pack"), (logs, "shop_log")),
+        *((reproduce, "_run"), (reproduce, "_show"), (door, "server"), (door, "play_demo"), (door, "refit")),
+        *((Columns, "pack"), (logs, "shop_log"), (logs, "split_log"), (evaluate, "certify")),
     ]
     for owner, name in places:
         monkeypatch.setattr(owner, name, asked.stop(name))
+    monkeypatch.setattr(evaluate, "estimate_behind", lambda *given: ())
+    monkeypatch.setattr(door, "open_store", AnyStore)
+    monkeypatch.setattr(door, "configure_logs", asked.keep("configure_logs", lambda as_json: None))
     read = Columns._read
     monkeypatch.setattr(Columns, "_read", asked.keep("read", read))
     return asked
@@ -113,6 +128,7 @@ LOG_OF = {
     "evaluate": "evaluate policy.in --logs log.csv --fit-propensities",
     "compare": "compare policy.in policy.in --logs log.csv",
     "report": "report truth.lmab policy.in --logs log.csv",
+    "refit": "refit --store e.db --policies p --history log.csv",
 }
 EVENTS = " --person session --time step"
 COLUMNS = [  # the log's options are the same in all commands that read one
@@ -130,6 +146,10 @@ ROWS: list[tuple[str, str, str | None, str | None]] = [
     ("demo", "--seed", "0", "1"),
     ("sample", "--sessions", "3000", "5"),
     ("sample", "--seed", "0", "1"),
+    ("split log.csv", "--test", "0.2", "0.3"),
+    ("split log.csv", "--session", "session", "step"),
+    ("split log.csv", "--encoding", "utf-8", "utf-16"),
+    ("split log.csv", "--seed", "0", "1"),
     (FIT, "--types", "auto", "2"),
     (FIT, "--output", "model.lmab", "nowhere/model.lmab"),
     (FIT, "--traits", None, ""),
@@ -141,16 +161,16 @@ ROWS: list[tuple[str, str, str | None, str | None]] = [
     (FIT, "--selected", "auto", "true"),
     (FIT, "--device", "cpu", "gpu"),
     (FIT, "--seed", "0", "1"),
-    ("plan truth.lmab --horizon 3", "--repeats", "", "--no-repeats"),
     ("plan truth.lmab --horizon 3", "--anyway", None, ""),
     ("plan truth.lmab --horizon 3", "--time-limit", "60", "61"),
     ("plan truth.lmab --horizon 3", "--output", "policy.lmab", "nowhere/policy.lmab"),
     ("evaluate policy.in --logs log.csv", "--fit-propensities", "--no-fit-propensities", ""),
     ("evaluate policy.in --logs log.csv --fit-propensities", "--confidence", "0.95", "0.9"),
     ("evaluate policy.in --logs log.csv --fit-propensities", "--seed", "0", "1"),
+    ("evaluate policy.in --certify log.csv", "--time-limit", "60", "61"),
     ("compare policy.in policy.in --model truth.lmab", "--confidence", "0.95", "0.9"),
     ("compare policy.in policy.in --model truth.lmab", "--seed", "0", "1"),
-    ("report truth.lmab policy.in", "--time-limit", "20", "21"),
+    ("report truth.lmab policy.in", "--time-limit", "60", "61"),
     ("report truth.lmab policy.in", "--output", "report.html", "nowhere/report.html"),
     ("serve", "--store", "events.db", "other.db"),
     ("serve", "--repeats", "", "--no-repeats"),
@@ -162,11 +182,12 @@ ROWS: list[tuple[str, str, str | None, str | None]] = [
     ("serve", "--host", "127.0.0.1", "127.0.0.2"),
     ("serve", "--port", "8000", "8001"),
     ("serve", "--queue", "10000", "9999"),
+    ("serve", "--log", "text", "json"),
     ("serve", "--demo", None, ""),
     ("refit --store e.db --policies p", "--canary", "0.05", "0.06"),
-    ("refit --store e.db --policies p", "--window", "3600", "3601"),
     ("refit --store e.db --policies p", "--types", "auto", "2"),
-    ("refit --store e.db --policies p", "--floor", "0.1", "0.2"),
+    ("refit --store e.db --policies p", "--keep-versions", "14", "15"),
+    ("refit --store e.db --policies p", "--remove-days", None, ""),
     ("refit --store e.db --policies p", "--least", "200", "201"),
     ("refit --store e.db --policies p", "--ties", "newer", "older"),
     ("refit --store e.db --policies p", "--time-limit", "30", "31"),
@@ -200,10 +221,14 @@ ROWS: list[tuple[str, str, str | None, str | None]] = [
 ELSEWHERE = {
     ("sample", "output"): "test_where_files_go_that_nobody_named",
     ("fit", "--check"): "test_cli_practice.py",
+    ("serve", "--check"): "test_cli_serve.py",
     ("fit", "--verbose"): "test_cli_verdicts.py",
     ("compare", "--gain"): "test_a_gain_of_two_percent_is_counted_for",
     **dict.fromkeys(
-        [(name, "--json") for name in ("demo", "sample", "pack", "fit", "plan", "evaluate", "compare", "report")],
+        [
+            (name, "--json")
+            for name in ("demo", "sample", "split", "pack", "fit", "plan", "evaluate", "compare", "report")
+        ],
         "tests of the command",
     ),
     **dict.fromkeys([(name, "--json") for name in ("refit", "simulate", "learn", "reproduce")], "tests of the command"),
@@ -256,4 +281,4 @@ def test_a_gain_of_two_percent_is_counted_for(asked, monkeypatch):
     left_out, said, other = (RUNNER.invoke(app, [*words, *more]).output for more in ([], ["--gain", "0.02"],
                                                                                   ["--gain", "0.03"]))  # fmt: skip
     assert left_out == said != other
-    assert f"would see a gain of 2% ({0.02 * found.other:.4f})" in left_out
+    assert f"a gain of 2% ({0.02 * found.other:.4f}) after" in left_out

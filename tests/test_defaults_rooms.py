@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import test_defaults
+from leaving_cases import bandit_people_leave
 from serving import HORIZON, Clock, policy_bytes, served
 from test_defaults import BANDIT, HARD, LOG, PROPENSE, fitted, learned, said
 
 import lmab
 from lmab import learning, reporting, theory
+from lmab.data import split_log
 from lmab.estimation import MomentMatching, TensorDecomposition
 from lmab.estimation.traits.surface import Factors
 from lmab.evaluation import Comparison, value_of, weigh
@@ -250,6 +252,18 @@ async def kept(client: Any, clock: Clock) -> list[int]:
     return found
 
 
+def halves(**options: Any) -> str | tuple[bytes, bytes]:
+    """The two logs that a log of visits is split into, or why it cannot be read."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.csv"
+        path.write_text("\n".join(["session,person,arm", *(f"{i},{i // 2},é" for i in range(40)), ""]), "utf-8")
+        try:
+            made = split_log(path, **options)
+        except lmab.errors.LmabError as refused:
+            return type(refused).__name__
+        return made.train.read_bytes(), made.test.read_bytes()
+
+
 def by_default(make: Callable[..., Any]) -> Callable[..., Any]:
     """A call of a service whose option is one of `Defaults`."""
     return lambda **options: make(defaults=Defaults(HORIZON, **options))
@@ -258,6 +272,10 @@ def by_default(make: Callable[..., Any]) -> Callable[..., Any]:
 ROWS: list[tuple[str, Any, str, Any, Any]] = [
     ("Sessions.frequent_arms", lambda **o: MIXED.frequent_arms(**o).tolist(), "min_plays", 1, 2),
     ("Sessions.split", lambda **o: [len(s) for s in LOG.split(rng=0, **o)], "fraction", 0.5, 0.25),
+    ("split_log", halves, "by", "session", "person"),
+    ("split_log", halves, "test", 0.2, 0.5),
+    ("split_log", halves, "seed", 0, 1),
+    ("split_log", halves, "encoding", "utf-8", "utf-16"),
     ("Sessions.from_frame", frame, "features", (), ("age",)),
     (
         "Sessions.from_frame",
@@ -277,6 +295,14 @@ ROWS: list[tuple[str, Any, str, Any, Any]] = [
     ),
     ("Packed", packed, "verify", True, False),
     ("LatentBandit.best_fixed_arms", lambda **o: BANDIT.best_fixed_arms(3, **o), "repeats", True, False),
+    ("LatentBandit.ranked_arms", lambda **o: bandit_people_leave(9)[0].ranked_arms(2, **o), "repeats", True, False),
+    (
+        "Ranking",
+        lambda **o: lmab.policies.Ranking([1, 0], horizon=2, **o).act_on([(1, 1.0)]),
+        "repeats",
+        True,
+        False,
+    ),
     ("plan", planned_for, "representatives", 64, 5),
     (
         "Exact",
@@ -345,6 +371,7 @@ ROWS: list[tuple[str, Any, str, Any, Any]] = [
     ("EDMoments", moments, "split", 0.5, 0.7),
     ("EDMoments", starts_of_moments, "restarts", 12, 1),
     ("EDMoments", moments, "events", "pairs", "events"),
+    ("EDMoments", moments, "literal", False, True),
     ("EDMoments", cut, "bins", "auto", 3),
     ("check_learner", lambda **o: course_of(lmab.testing.check_learner, **o), "horizon", 4, 5),
     ("check_learner", lambda **o: course_of(lmab.testing.check_learner, **o), "n_sessions", 600, 500),
@@ -390,14 +417,17 @@ FOUND = "holds what was found, not how to look for it"
 PART = "a part that the library itself puts together"
 AS_COMMAND = "test_options_reach_the_refit has it from the command, whose options have rows"
 EXEMPT = {
+    "LowerBound": "a number with its proof",
+    "sessions_below.n_arms": "test_lower_bounds.py",
+    "export_pomdp.discount": "test_planning_pomdp_file.py",
     **dict.fromkeys(("Certificate", "Comparison", "Estimate", "Factors", "Identifiability", "Measurement"), FOUND),
-    **dict.fromkeys(("Design", "Contents", "Phase", "Plan", "Verdict", "Curve", "Row"), FOUND),
+    **dict.fromkeys(("Design", "Contents", "Phase", "Plan", "Verdict", "Curve", "Row", "LogEvidence"), FOUND),
     **dict.fromkeys(
         ("Contender", "Learning", "Panel", "Setting", "Study", "Task", "Problem.of", "Estimator.fit"), PART
     ),
     **dict.fromkeys(("Estimator.fit", "Options.settings", "Settings.defaults", "Service", "Service.start"), PART),
-    **{f"RefitOptions.{name}": AS_COMMAND for name in ("canary", "window", "types", "floor", "least", "time_limit")},
-    "RefitOptions.ties": AS_COMMAND,
+    **{f"RefitOptions.{name}": AS_COMMAND for name in ("canary", "types", "least", "time_limit", "ties")},
+    **{f"RefitOptions.{name}": AS_COMMAND for name in ("keep_versions", "remove_days")},
     "RefitOptions.prior": "test_serve_refit.py::test_a_refit_learns_its_prior_and_compares_at_90_percent",
     "RefitOptions.confidence": "test_serve_refit.py::test_a_refit_learns_its_prior_and_compares_at_90_percent",
     "Regime": "an enumeration of Python's",

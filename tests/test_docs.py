@@ -134,8 +134,9 @@ def test_every_page_is_in_the_navigation():
 def test_the_home_page_and_the_quick_start_tell_the_story_of_the_readme():
     """The same commands and the same program, so that a reader finds one path and not three."""
     told = set(blocks(ROOT / "README.md"))
-    assert len(told) == 3
-    assert set(blocks(DOCS / "index.md")) == told
+    assert len(told) == 4
+    ours = {(language, text) for language, text in told if "make " not in text}  # the others are run from a clone
+    assert set(blocks(DOCS / "index.md")) == ours
     quick = (DOCS / "quickstart.md").read_text()
     program = next(text for language, text in told if language == "python")
     calls = re.findall(r"lmab\.(?:Sessions\.read|fit|plan|certify|report)\(.*?\)(?=  #|\n)", program)

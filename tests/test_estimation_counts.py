@@ -325,7 +325,7 @@ def test_who_leaves_after_counts_is_counted(left_log):
     assert found.bandit.leaving.shape == (2, 3, 4)
     for count in range(4):
         np.testing.assert_allclose(found.bandit.leaving[0, :, count], LEFT_AFTER[0, :, min(count, 2)], atol=0.06)
-    assert "who leaves depends on arm and reward" in found.message
+    assert "leaving is modelled by arm and reward" in found.message
     plan = lmab.plan(found.bandit, horizon=4)
     certificate = lmab.certify(found, plan, left_log, n_draws=20, rng=1)
     value = lmab.evaluate(plan.policy, LEFT, horizon=4, n_sessions=20_000, rng=2).mean
@@ -410,7 +410,7 @@ def test_types_that_leave_differently_are_found_in_counts(apart_log, tmp_path):
         lmab.fit(apart_log, n_types=2, rewards="counts", leaving=form, method=method, check=False, rng=0)
         for form in ("auto", "none")
     )
-    assert "who leaves depends on the type too" in found.message
+    assert "leaving is modelled by type, arm and reward: held-out" in found.message
     assert np.diff(found.trace).min() > -1e-7
     order = np.argsort(found.bandit.means[:, 0])
     np.testing.assert_allclose(found.bandit.weights[order], [0.6, 0.4], atol=0.03)

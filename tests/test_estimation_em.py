@@ -13,6 +13,7 @@ import strategies
 import truths
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import always
 from seeds import generator
 
 import lmab
@@ -533,7 +534,7 @@ def test_planning_on_a_small_fit_beats_the_best_arm(rng):
     bandit = lmab.random_bandit(3, 12, rank=3, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(12), n_sessions=3000, horizon=6, rng=rng)
     fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=1.0), rng=rng)
-    best = lmab.policies.Stationary(int((bandit.weights @ bandit.means).argmax()))
+    best = always(int((bandit.weights @ bandit.means).argmax()), bandit.n_arms)
     learned, genie, alone = (
         lmab.evaluate(policy, bandit, horizon=6).mean
         for policy in (

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import leaving
 from lmab.estimation.climb import Likelihood, climb
 from lmab.estimation.families import observe
+from lmab.estimation.leaving import dependences
 from lmab.estimation.log import with_letters
 from lmab.estimation.passes import SERIAL
 from lmab.model import belief
@@ -103,7 +105,7 @@ def test_types_that_leave_early_are_counted(by_type, fitted):
     np.testing.assert_allclose(fitted.bandit.leaving[order].mean(axis=(1, 2)), [0.5, 0.15, 0.02], atol=0.06)
     assert fitted.bandit.leaves_by_type
     assert (np.diff(fitted.trace) > -1e-9 * abs(fitted.trace[0])).all()
-    assert "who leaves depends on type, arm and reward" in fitted.message
+    assert "leaving is modelled by type, arm and reward" in fitted.message
 
 
 def test_a_saved_estimate_finds_its_log_again(by_type, fitted, tmp_path):
@@ -167,7 +169,7 @@ def test_auto_takes_the_form_that_held_out_sessions_support(by_type, monkeypatch
     monkeypatch.setattr(leaving, "gains_of_types", better)
     found = lmab.fit(by_type[:600], n_types=2, method=QUICK, check=False, rng=0)
     assert found.bandit.leaves_by_type
-    assert "the type too (stays +0.1000 (0.0100), rewards +0.0000 (1.0000) per held-out session)" in found.message
+    assert "by type, arm and reward: held-out sessions are predicted better (stays +0.1000 (0.0100)" in found.message
     assert asked == [2]
 
 
@@ -180,7 +182,9 @@ def test_where_the_log_contradicts_leaving_by_what_was_shown_types_leave(kind, s
     found = lmab.fit(log_of(kind, 600, 8), n_types=3, method=QUICK, check=False, rng=0)
     assert found.bandit.leaving is not None
     assert found.bandit.leaves_by_type is by_type
-    assert ("more than arm and reward" if by_type else "types add nothing") in found.message
+    assert (
+        "the log contradicts leaving by arm and reward alone" if by_type else "types do not improve the prediction"
+    ) in found.message
     assert found.assumptions["leaving"].fires is (kind == "type" and not by_type)
 
 
@@ -203,7 +207,7 @@ def test_a_log_that_hardly_anybody_left_is_not_asked(monkeypatch):
     log = log_of("type")
     left = np.flatnonzero(log.ended == "left")[29:]
     found = lmab.fit(log[np.setdiff1d(np.arange(400), left)], n_types=2, method=QUICK, check=False, rng=0)
-    assert "fewer than 30 sessions left" in found.message
+    assert "fewer than 30 sessions were left" in found.message
 
 
 def test_where_nobody_left_nothing_is_fitted():
@@ -238,12 +242,12 @@ def test_a_log_without_ends_and_one_of_normal_rewards_are_fitted_as_ever():
         warnings.simplefilter("ignore")  # rewards of 0 and 1 are hardly normal, which a fit says
         silent = lmab.fit(replace(log, endings=None), n_types=1, rng=0)
     assert silent.bandit.leaving is None
-    assert "who leaves" not in silent.message
+    assert "leaving" not in silent.message
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rewards of 0 and 1 are hardly normal, which a fit says
         normal = lmab.fit(log, n_types=1, rewards="gaussian", rng=0)
     assert normal.bandit.leaving is None
-    assert "who leaves is ignored, since rewards are gaussian: cut them into a few values" in normal.message
+    assert "leaving is not modelled, because rewards are gaussian: cut them into a few values" in normal.message
 
 
 def test_chains_draw_who_leaves(by_type, fitted, rng):
@@ -302,14 +306,14 @@ def test_third_moments_know_who_left_by_reward():
     ignored = lmab.fit(replace(log, endings=None), n_types=3, method=method, rng=0)
     assert found.bandit.distance(bandit) < 0.6 * ignored.bandit.distance(bandit)
     np.testing.assert_array_equal(found.bandit.leaving[0], observe(log).shown)
-    assert "who leaves depends on arm and reward" in found.message
+    assert "leaving is modelled by arm and reward" in found.message
     assert lmab.fit(log, n_types=3, method=method, leaving="none", rng=0).bandit.leaving is None
     with pytest.raises(InvalidArgument, match=r"leaving must be 'auto', 'shown' or 'none' .*EM\(\); got 'type'"):
         lmab.fit(log, n_types=3, method=method, leaving="type", rng=0)
 
 
 def test_third_moments_warn_where_types_leave_differently():
-    with pytest.warns(LmabWarning, match=r"who leaves depends on the type .* biased; fit with EM\(\)"):
+    with pytest.warns(LmabWarning, match=r"leaving depends on the type .* biased; fit with EM\(\)"):
         lmab.fit(log_of("type", 4000), n_types=3, method=lmab.estimation.TensorDecomposition(), rng=0)
 
 
@@ -335,3 +339,35 @@ def test_what_is_known_before_a_session_does_not_forget_who_leaves(form):
         np.testing.assert_array_equal(found.bandit.leaving[0], observe(log).shown)
     else:
         assert np.ptp(found.bandit.leaving.mean(axis=(1, 2))) > 0.3
+
+
+def ended_log(chance, seed, n_sessions=1500, horizon=6):
+    """A log whose chance to leave is a function of arm, reward and step; its rewards fall with the step."""
+    rng = generator(seed)
+    arms = rng.integers(4, size=(n_sessions, horizon))
+    rewards = (rng.random(arms.shape) < np.array([0.5, 0.4, 0.3, 0.6])[arms] * 0.85 ** np.arange(horizon)).astype(float)
+    leaves = rng.random(arms.shape) < chance(arms, rewards, np.arange(horizon) + 0 * arms)
+    gone = np.concatenate([np.zeros((n_sessions, 1), bool), np.cumsum(leaves, axis=1)[:, :-1] > 0], axis=1)
+    ended = np.where(gone.any(axis=1), "left", "unknown")
+    return lmab.Sessions.from_arrays(np.where(gone, -1, arms), np.where(gone, 0.0, rewards), n_arms=4, ended=ended)
+
+
+def test_leaving_at_random_depends_neither_on_the_arm_nor_on_the_reward():
+    """Though it depends on the step, and so do the rewards."""
+    found = [dependences(ended_log(lambda arms, rewards, step: 0.1 + 0.04 * step, seed)) for seed in range(40)]
+    assert sum(map(bool, found)) <= 4  # 0.8 are expected
+
+
+@pytest.mark.parametrize(
+    ("chance", "expected"),
+    [
+        (lambda arms, rewards, step: np.where(rewards > 0, 0.15, 0.3), ("reward",)),
+        (lambda arms, rewards, step: np.array([0.3, 0.15, 0.2, 0.2])[arms], ("arm",)),
+        (
+            lambda arms, rewards, step: np.where(rewards > 0, 0.1, 0.3) * np.array([1, 0.5, 1, 1])[arms],
+            ("arm", "reward"),
+        ),
+    ],
+)
+def test_what_leaving_depends_on_is_found(chance, expected):
+    assert dependences(ended_log(chance, 1, n_sessions=4000)) == expected

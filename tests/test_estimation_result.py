@@ -127,9 +127,10 @@ def test_round_trip_to_the_bit(estimate, tmp_path):
     again = saved(estimate, tmp_path)
     assert again.encoded is None
     for name in (field.name for field in dataclasses.fields(Estimate)):
-        if name not in ("encoded", "fingerprint", "known_scale"):
+        if name not in ("encoded", "fingerprint", "known_scale", "summarised"):
             assert same(getattr(again, name), getattr(estimate, name)), name
     assert again.log == estimate.log
+    assert again.log_summary == estimate.log_summary
     assert (again.bic, again.aic, repr(again), again._repr_html_()) == (
         estimate.bic,
         estimate.aic,

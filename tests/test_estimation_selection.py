@@ -90,6 +90,21 @@ def test_a_random_log_keeps_its_fit_to_the_bit():
     assert abs(forced.selection.steepness) < 1.5
 
 
+def test_a_fit_that_stops_early_does_not_say_that_it_converged(known, monkeypatch):
+    def stopped(*given, **more):
+        found = explain(*given, **more)
+        assert found.candidate is not None
+        climb = replace(found.candidate.climb, converged=np.array([False]))
+        return replace(found, candidate=replace(found.candidate, climb=climb))
+
+    explain = module.explain
+    monkeypatch.setattr(module, "explain", stopped)
+    with pytest.warns(LmabWarning, match="did not converge: the fit that also explains which arms were shown stopped"):
+        found = fit(known[1], selected=True)
+    assert not found.converged
+    assert "converged after" not in found.message
+
+
 def test_the_generator_is_where_it_would_have_been():
     log = segments(generator(1), n=400, steps=4, truth=truth())
     numbers = []

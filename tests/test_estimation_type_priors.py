@@ -199,7 +199,7 @@ def test_useless_columns_are_left_out():
         (np.full(300, 7.0), "'x' is the same in all sessions"),
         (["one"] * 300, "'x' is the same in all sessions"),
         (["one", None, None] * 100, "'x' has one value only, and where it is missing stands the average person"),
-        ([f"level {i}" for i in range(300)], "'x' has no two values with at least 5 sessions each"),
+        ([f"level {i}" for i in range(300)], "'x' has no two values with at least 10 sessions each"),
         (np.full(300, np.nan), "'x' is missing in all sessions"),
         ([None] * 300, "'x' is missing in all sessions"),
     ],
@@ -227,7 +227,7 @@ def test_many_levels_and_missing_values_drop_nobody():
 
 
 def test_ten_thousand_levels_keep_the_most_frequent():
-    rows = [f"level {i}" for i in range(10_000)] + [f"level {i}" for i in range(1200) for _ in range(5)]
+    rows = [f"level {i}" for i in range(10_000)] + [f"level {i}" for i in range(1200) for _ in range(9)]
     (term,), _ = terms_of(Features.of({"x": rows}, len(rows)))
     assert len(term.levels) == 1000
 
@@ -345,7 +345,7 @@ def test_ridges_tell_useful_columns_from_useless_ones():
 
 
 def test_sparse_rows_are_the_same_as_dense_ones(rng):
-    groups = np.repeat(np.arange(80), 6)
+    groups = np.repeat(np.arange(80), 10)
     features = Features.of({"x": [f"{g:02d}" for g in groups], "y": groups % 3 * 1.0}, len(groups))
     terms, _ = terms_of(features)
     sparse = type_priors.Design.of(terms, features, len(groups), ridge=1.0)

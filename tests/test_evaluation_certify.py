@@ -13,7 +13,7 @@ import lmab
 from lmab.estimation import arm_law
 from lmab.estimation.families import observe
 from lmab.evaluation.decision_tree import unroll
-from lmab.evaluation.replanning import FLOOR, LEARNED_FLOOR, Groups, Replanned, laplace
+from lmab.evaluation.replanning import FLOOR, LEARNED_FLOOR, Replanned, laplace
 
 certifying = importlib.import_module("lmab.evaluation.certify")
 
@@ -221,24 +221,16 @@ def test_a_gain_is_that_of_sessions_which_no_fit_has_seen(rng):
     assert gains.mean() > 0.5  # two types predict far better than one
 
 
-def test_where_shares_of_types_changed_the_claims_reach_over_the_latest_half(monkeypatch):
+def test_if_the_mixture_of_types_changed_nothing_is_claimed():
     means = np.array([[0.9, 0.8, 0.1, 0.2], [0.1, 0.3, 0.6, 0.5]])
     halves = [lmab.LatentBandit.bernoulli(weights, means) for weights in ([0.8, 0.2], [0.2, 0.8])]
     first, second = (lmab.simulate(half, lmab.Uniform(4), n_sessions=300, horizon=4, rng=3) for half in halves)
     log = first + second
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=2, sweeps=8), rng=1, check=False)
-    plan = lmab.plan(estimate.bandit, horizon=4)
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=1)
+    found = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=1)
     assert found.assumptions["drift"].fires
-    later = lmab.evaluate(plan.policy, halves[1], horizon=4).mean
-    assert found.value[0] <= later <= found.value[1]
-    assert "for the mixture of types in the whole log and in its latest half" in found.sentence
-    weights, families = np.full((4, 2), 0.5), [halves[0].rewards] * 4
-    moved = certifying._latest(log, weights, families, Groups.alone(estimate.bandit, plan.policy), generator(2))
-    np.testing.assert_allclose(moved[:, 0], 0.2, atol=0.1)
-    assert moved.std(axis=0).max() > 0.005  # a bootstrap
-    monkeypatch.setattr(certifying, "_latest", lambda sessions, weights, *_: weights)
-    assert lmab.certify(estimate, plan, log, n_draws=20, rng=1).value[0] > later
+    assert (found.value, found.optimum, found.regret, found.gain) == (None, None, None, None)
+    assert "Nothing is claimed about what this policy earns: the mixture of types changed" in found.sentence
 
 
 def test_claims_about_one_type_believe_less_that_arms_are_alike(monkeypatch):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from policies import always
 from scipy import stats
 from seeds import generator
 
@@ -30,7 +31,7 @@ def test_a_policy_earns_no_more_than_itself():
 
 
 def test_the_other_way_round_is_the_same_with_the_other_sign():
-    log, one, other = logged(2_000, 1), lmab.Greedy(BANDIT), lmab.policies.Stationary(1)
+    log, one, other = logged(2_000, 1), lmab.Greedy(BANDIT), always(1)
     there, back = (compare(pair, log, horizon=3, model=BANDIT, rng=0) for pair in ((one, other), (other, one)))
     assert there.difference == pytest.approx(-back.difference)
     assert there.interval is not None
@@ -43,7 +44,7 @@ def test_one_step_by_hand():
     log = lmab.Sessions.from_arrays(
         [[0], [0], [0], [1], [1]], [[1.0], [1.0], [0.0], [0.0], [1.0]], propensities=np.full((5, 1), 0.5)
     )
-    found = compare([lmab.policies.Stationary(0), lmab.policies.Stationary(1)], log, horizon=1)
+    found = compare([always(0), always(1)], log, horizon=1)
     assert (found.method, found.n_sessions) == ("self-normalised", 5)
     assert (found.value, found.other) == pytest.approx((2 / 3, 1 / 2))
     assert (found.effective, found.interval) == (pytest.approx(2), None)
@@ -53,7 +54,7 @@ def test_no_value_leaves_what_is_possible():
     """Doubly robust by hand: 0.5 + (1 - 0.5) / 0.1 is 5.5, and 0.5 - 0.5 / 0.1 is -4.5."""
     log = lmab.Sessions.from_arrays([[0], [1]] * 3, [[1.0], [0.0]] * 3, propensities=np.full((6, 1), 0.1))
     model = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
-    found = compare([lmab.policies.Stationary(0), lmab.policies.Stationary(1)], log, horizon=1, model=model)
+    found = compare([always(0), always(1)], log, horizon=1, model=model)
     assert (found.value, found.other) == (1.0, 0.0)
 
 
@@ -64,10 +65,10 @@ def test_below_thirty_effective_sessions_there_is_no_interval():
         return lmab.Sessions.from_arrays(arms, rewards, propensities=np.full(arms.shape, 0.5))
 
     for counts in ((100, 29), (29, 100)):
-        found = compare([lmab.policies.Stationary(0), lmab.policies.Stationary(1)], log(*counts), horizon=1)
+        found = compare([always(0), always(1)], log(*counts), horizon=1)
         assert (found.interval, found.effective) == (None, pytest.approx(29))
         assert np.isnan(found.stderr)
-    found = compare([lmab.policies.Stationary(0), lmab.policies.Stationary(1)], log(100, 30), horizon=1)
+    found = compare([always(0), always(1)], log(100, 30), horizon=1)
     assert found.interval is not None
     assert found.effective == pytest.approx(30)
 
@@ -77,7 +78,7 @@ def test_the_interval_by_hand():
     arms = np.repeat([[0], [1]], 40, axis=0)
     rewards = np.concatenate([np.repeat([1.0, 0.0], [30, 10]), np.repeat([1.0, 0.0], [16, 24])])[:, None]
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, 1), 0.5))
-    found = compare([lmab.policies.Stationary(0), lmab.policies.Stationary(1)], log, horizon=1, confidence=0.9)
+    found = compare([always(0), always(1)], log, horizon=1, confidence=0.9)
 
     def end(extra_first, extra_second):
         first, second = np.append(rewards[:40, 0], extra_first), np.append(rewards[40:, 0], extra_second)
@@ -101,7 +102,7 @@ def test_the_interval_holds_in_small_logs_of_rare_rewards():
     for seed in range(150):
         log = lmab.simulate(bandit, logging, n_sessions=250, horizon=1, rng=generator(seed))
         log = with_propensities(log, logging)
-        found = compare([lmab.policies.Stationary(1), lmab.policies.Stationary(0)], log, horizon=1, confidence=0.9)
+        found = compare([always(1), always(0)], log, horizon=1, confidence=0.9)
         if found.interval is None:
             continue
         judged += 1
@@ -118,10 +119,7 @@ def test_intervals_stay_within_what_is_possible_at_both_ends(horizon):
     arms = np.repeat(np.arange(80)[:, None] % 2, horizon, axis=1)
     rewards = np.where(arms == 0, 3.0, 0.0)
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, horizon), 0.5))
-    there, back = (
-        compare([lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a)], log, horizon=horizon, confidence=0.999)
-        for a in (0, 1)
-    )
+    there, back = (compare([always(a), always(1 - a)], log, horizon=horizon, confidence=0.999) for a in (0, 1))
     assert there.interval is not None
     assert back.interval is not None
     assert there.interval[1] == 3 * horizon
@@ -133,10 +131,7 @@ def test_a_wide_interval_ends_at_what_is_possible():
     arms = np.arange(120)[:, None] % 2
     rewards = np.where((arms == 0) ^ (np.arange(120)[:, None] % 3 == 0), 3.0, 0.0)
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((120, 1), 0.5))
-    there, back = (
-        compare([lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a)], log, horizon=1, confidence=1 - 1e-12)
-        for a in (0, 1)
-    )
+    there, back = (compare([always(a), always(1 - a)], log, horizon=1, confidence=1 - 1e-12) for a in (0, 1))
     assert there.interval is not None
     assert back.interval is not None
     assert -3.0 < there.interval[0] < there.interval[1] == 3.0
@@ -144,13 +139,13 @@ def test_a_wide_interval_ends_at_what_is_possible():
 
 
 def test_the_confidence_is_95_percent_unless_it_is_said():
-    log, pair = logged(500, 3), (lmab.Greedy(BANDIT), lmab.policies.Stationary(0))
+    log, pair = logged(500, 3), (lmab.Greedy(BANDIT), always(0))
     assert compare(pair, log, horizon=3).interval == compare(pair, log, horizon=3, confidence=0.95).interval
 
 
 @pytest.mark.parametrize("model", [None, BANDIT])
 def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
-    one, other = lmab.Greedy(BANDIT), lmab.policies.Stationary(0)
+    one, other = lmab.Greedy(BANDIT), always(0)
     truth = lmab.evaluate(one, BANDIT, horizon=3).mean - lmab.evaluate(other, BANDIT, horizon=3).mean
     held = 0
     for seed in range(12):
@@ -167,11 +162,11 @@ def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
 def test_refuses_a_log_that_agrees_with_neither():
     log = lmab.Sessions.from_arrays([[0]] * 5, [[1.0]] * 5, propensities=np.full((5, 1), 0.5), n_arms=2)
     with pytest.raises(InvalidArgument, match="sessions must hold sessions that agree with both policies"):
-        compare([lmab.policies.Stationary(0), lmab.policies.Stationary(1)], log, horizon=1)
+        compare([always(0), always(1)], log, horizon=1)
 
 
 def test_on_a_model_both_values_are_exact_or_play_the_same_people():
-    first, greedy = lmab.policies.Stationary(0), lmab.Greedy(BANDIT)
+    first, greedy = always(0), lmab.Greedy(BANDIT)
     found = compare([greedy, first], BANDIT, horizon=3, rng=0)
     exact = [lmab.evaluation.value_of(one, BANDIT, horizon=3, rng=0).mean for one in (greedy, first)]
     assert (found.value, found.other, found.method, found.stderr) == (*exact, "model", 0.0)
@@ -189,7 +184,7 @@ def live_log(n: int, nights: int, seed: int):
     """Sessions of two policies; later nights pay more, and get more of the new policy."""
     parts, versions, days = [], [], []
     for night in range(nights):
-        for number, policy in enumerate((lmab.Greedy(BANDIT), lmab.policies.Stationary(0))):
+        for number, policy in enumerate((lmab.Greedy(BANDIT), always(0))):
             many = n * (night + 1) if number == 0 else n * (nights - night)
             log = lmab.simulate(BANDIT, policy, n_sessions=many, horizon=3, rng=seed + 7 * night + number)
             parts.append(replace(log, rewards=log.rewards + night))
@@ -203,9 +198,9 @@ def live_log(n: int, nights: int, seed: int):
 
 def test_sessions_of_both_are_compared_within_nights():
     log, versions, days = live_log(600, 4, 3)
-    pair = [lmab.policies.Stationary(1), lmab.policies.Stationary(0)]  # differ from the first step on
+    pair = [always(1), always(0)]  # differ from the first step on
     found = compare(pair, log, horizon=3, versions=versions, labels=("new", "old"), nights=days)
-    truth = compare([lmab.Greedy(BANDIT), lmab.policies.Stationary(0)], BANDIT, horizon=3, rng=0).difference
+    truth = compare([lmab.Greedy(BANDIT), always(0)], BANDIT, horizon=3, rng=0).difference
     assert found.interval[0] < truth < found.interval[1]
     assert (found.method, len(found.looks), found.n_sessions) == ("live", 4, len(log))
     pooled = np.add.reduceat(log.rewards, log.offsets[:-1])
@@ -234,7 +229,7 @@ def test_only_the_sessions_in_which_plans_differ_count():
     same = compare([greedy, greedy], log, horizon=3, versions=versions, labels=("new", "old"))
     assert same.difference == 0.0
     assert same.effective == 0.0
-    found = compare([greedy, lmab.policies.Stationary(0)], log, horizon=3, versions=versions, labels=("new", "old"))
+    found = compare([greedy, always(0)], log, horizon=3, versions=versions, labels=("new", "old"))
     assert 0 < found.effective < 300
 
 
@@ -252,7 +247,7 @@ def test_what_cannot_be_compared_is_said(more, words):
     if more.get("versions") == "all":
         more = {"versions": ["x"] * 20, "labels": ("x", "y")}
     with pytest.raises(InvalidArgument, match=words):
-        compare([lmab.policies.Stationary(0), lmab.policies.Stationary(1)], log, horizon=3, **more)
+        compare([always(0), always(1)], log, horizon=3, **more)
 
 
 def test_two_policies_are_needed():
@@ -267,8 +262,8 @@ def test_two_policies_are_needed():
 def test_several_policies_are_compared_with_the_first_one_on_the_same_sessions():
     rivals = {
         "greedy": lmab.Greedy(BANDIT),
-        "first": lmab.policies.Stationary(0),
-        "second": lmab.policies.Stationary(1),
+        "first": always(0),
+        "second": always(1),
     }
     found = compare(rivals, BANDIT, horizon=3, rng=0)
     assert list(found) == ["first", "second"]

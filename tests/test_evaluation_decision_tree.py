@@ -15,7 +15,7 @@ from lmab.errors import TooLarge
 from lmab.evaluation import decision_tree as module
 from lmab.evaluation.decision_tree import Cut, discrete, improved_at_decisions, merged, only, unroll
 
-DETERMINISTIC = ["FixedSequence", "Stationary", "Greedy", "MUCB", "VectorPolicy", "LookaheadPolicy", "ExactPolicy"]
+DETERMINISTIC = ["Ranking", "Greedy", "MUCB", "VectorPolicy", "LookaheadPolicy", "ExactPolicy"]
 ONE = lmab.LatentBandit.gaussian([1.0], [[0.3]], scale=0.5)
 TWO = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, -1.0], [0.0, 2.0, 4.0]], scale=0.5)
 

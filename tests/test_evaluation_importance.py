@@ -9,6 +9,7 @@ import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import always, in_turn
 from seeds import generator
 
 import lmab
@@ -56,7 +57,7 @@ def by_hand(policy, session: Sessions, horizon: int, outlook: np.ndarray) -> np.
     return part
 
 
-POLICIES = [lmab.Greedy(MODEL), lmab.Thompson(MODEL), lmab.Uniform(2), lmab.policies.FixedSequence([1, 0, 1, 0])]
+POLICIES = [lmab.Greedy(MODEL), lmab.Thompson(MODEL), lmab.Uniform(2), in_turn(1, 0, 1, 0)]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
@@ -106,16 +107,17 @@ def test_no_session_that_follows_gives_no_interval():
     log = Sessions.from_arrays(arms, np.ones((500, 5)), propensities=np.full((500, 5), 1 / 20), n_arms=20)
     model = LatentBandit.bernoulli([1.0], [np.linspace(0.9, 0.1, 20)])
     for rng in (None, 0):
-        evidence = weigh(lmab.policies.Stationary(0), log, horizon=5, model=model, rng=rng)
+        evidence = weigh(always(0, 20), log, horizon=5, model=model, rng=rng)
         assert evidence.doubly_robust.interval is None
         assert math.isnan(evidence.doubly_robust.stderr)
         assert not evidence.enough
         assert evidence.n_followed.tolist() == [0] * 5
         assert evidence.self_normalised is None
+    assert "a live test is needed" in evidence.notes[0]
     assert "no interval is given" in evidence.notes[0]
     assert "needs far more than 15,000 sessions logged like these" in evidence.notes[0]
     with pytest.warns(LmabWarning, match="no interval is given"):
-        value = lmab.evaluate(lmab.policies.Stationary(0), log, horizon=5, model=model)
+        value = lmab.evaluate(always(0, 20), log, horizon=5, model=model)
     assert value.interval is None
     assert value.mean == pytest.approx(4.5)  # the model's own
     assert repr(value) == "Evaluation(4.5, error unknown, over 5 steps, 500 sessions)"
@@ -124,13 +126,15 @@ def test_no_session_that_follows_gives_no_interval():
 @pytest.mark.parametrize("method", off_policy.METHODS)
 def test_an_interval_needs_thirty_effective_sessions_at_every_step(method):
     for n_alike, given_ in ((29, False), (30, True)):
-        value = weigh(lmab.policies.Stationary(0), alike(n_alike, 70, 1.0), horizon=1, model=TWO, rng=1).by(method)
+        value = weigh(always(0), alike(n_alike, 70, 1.0), horizon=1, model=TWO, rng=1).by(method)
         assert (value.interval is not None) == given_
         assert math.isnan(value.stderr) != given_
 
 
 def test_the_note_says_how_many_sessions_the_log_would_need():
-    (note, *_) = weigh(lmab.policies.Stationary(0), alike(10, 990, 1.0), horizon=1).notes
+    (note, *_) = weigh(always(0), alike(10, 990, 1.0), horizon=1).notes
+    assert note.startswith("a live test is needed, because too few of these sessions agree with the policy: about ")
+    assert "(2% of the " in note
     assert "10 of 1,000 sessions agree with the policy up to step 1, an effective sample of 10.0 (30 needed)" in note
     assert "an interval for sessions of this length needs about 3,000 sessions logged like these" in note
     assert "30 in which it always does are enough" in note
@@ -157,9 +161,7 @@ def test_no_mean_and_no_interval_leaves_the_possible_range(seed, values):
 def test_the_doubly_robust_mean_stays_within_the_range():
     """A model that expects 1 where 0 is paid, and weights of 10: without the bound the mean would be negative."""
     log = Sessions.from_arrays([[0]] * 50 + [[1]] * 50, [[0.0]] * 100, propensities=[[0.1]] * 100, n_arms=2)
-    value = weigh(
-        lmab.policies.Stationary(0), log, horizon=1, model=LatentBandit.bernoulli([1.0], [[1.0, 0.5]])
-    ).doubly_robust
+    value = weigh(always(0), log, horizon=1, model=LatentBandit.bernoulli([1.0], [[1.0, 0.5]])).doubly_robust
     assert value is not None
     assert value.per_step[0] == pytest.approx(1 - 10 * 0.5)
     assert value.mean == 0.0
@@ -170,7 +172,7 @@ def test_the_doubly_robust_mean_stays_within_the_range():
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_forty_sessions_that_earned_the_same_prove_little(reward, rng):
     """The exact 95% interval for 40 of 40 begins at 0.912; a bootstrap of the log alone has width 0."""
-    value = weigh(lmab.policies.Stationary(0), alike(40, 40, reward), horizon=1, rng=rng).self_normalised
+    value = weigh(always(0), alike(40, 40, reward), horizon=1, rng=rng).self_normalised
     assert value is not None
     assert value.interval is not None
     low, high = value.interval
@@ -186,7 +188,7 @@ def test_weights_that_average_less_than_one_widen_the_interval():
     lacking = Sessions.from_arrays(arms, rewards, propensities=np.ones((1000, 1)), n_arms=2)
     widths = []
     for log in (known, lacking):
-        value = weigh(lmab.policies.Stationary(0), log, horizon=1, rng=0).self_normalised
+        value = weigh(always(0), log, horizon=1, rng=0).self_normalised
         assert value is not None
         assert value.interval is not None
         widths.append(value.interval[1] - value.interval[0])
@@ -226,7 +228,7 @@ def test_range_of_rewards():
 def test_a_session_of_normal_rewards_is_bounded_by_what_was_seen(rng):
     bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 2.0]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=400, horizon=2, rng=rng)
-    value = weigh(lmab.policies.Stationary(0), log, horizon=2, rng=rng).self_normalised
+    value = weigh(always(0), log, horizon=2, rng=rng).self_normalised
     assert value is not None
     assert value.interval is not None
     assert 2 * log.rewards.min() < value.interval[0] < value.interval[1] < 2 * log.rewards.max()

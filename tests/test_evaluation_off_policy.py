@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import always, in_turn
 from seeds import generator
 
 import lmab
@@ -81,7 +82,7 @@ POLICIES = {
     "greedy on another model": lmab.Greedy(WRONG),
     "thompson": lmab.Thompson(TRUTH),
     "uniform": lmab.Uniform(2),
-    "sequence": lmab.policies.FixedSequence([1, 0, 1]),
+    "sequence": in_turn(1, 0, 1),
     "mucb": lmab.policies.MUCB(TRUTH),
 }
 
@@ -206,7 +207,7 @@ def test_folding_sessions_into_groups_changes_no_estimate(monkeypatch, rng):
 def test_bootstrap_and_jackknife_agree_with_the_textbook(rng):
     """One step and per-decision weights: a plain average, whose standard error everyone knows."""
     log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=4000, horizon=1, rng=rng)
-    evidence = evaluation.weigh(lmab.policies.Stationary(0), log, horizon=1, model=TRUTH, rng=rng, n_bootstrap=4000)
+    evidence = evaluation.weigh(always(0), log, horizon=1, model=TRUTH, rng=rng, n_bootstrap=4000)
     terms = np.where(log.arms == 0, 2 * log.rewards, 0.0)
     value = evidence.per_decision
     assert value.stderr == pytest.approx(terms.std(ddof=1) / np.sqrt(len(terms)), rel=1e-9)
@@ -242,8 +243,8 @@ def test_without_a_method_the_steadiest_estimate_is_taken(rng):
         assert (chosen.mean, chosen.stderr) == (values[method], evidence.by(method).stderr)
         assert chosen.mean == lmab.evaluate(policy, log, horizon=3, model=model, method=method).mean
     short = Sessions.from_arrays([[1], [0], [0]], [[1.0], [1.0], [0.0]], propensities=[[0.5]] * 3, n_arms=2)
-    with pytest.warns(LmabWarning, match="^1 of 3 sessions agree"):
-        chosen = lmab.evaluate(lmab.policies.Stationary(1), short, horizon=1)
+    with pytest.warns(LmabWarning, match="; 1 of 3 sessions agree"):
+        chosen = lmab.evaluate(always(1), short, horizon=1)
     assert chosen.mean == pytest.approx(2 / 3)  # the one session that follows, with its weight, of three
 
 
@@ -259,7 +260,7 @@ def test_outlook_is_exact_or_simulated(rng):
 
 def test_outlook_of_a_policy_that_looks_at_no_reward_is_exact_for_continuous_rewards():
     normal = LatentBandit.gaussian([0.25, 0.75], [[1.0, 0.0], [0.0, 2.0]])
-    outlook = evaluation.outlook(lmab.policies.FixedSequence([0, 1]), normal, 2)
+    outlook = evaluation.outlook(in_turn(0, 1), normal, 2)
     np.testing.assert_array_equal(outlook, [[1.0, 0.0], [0.0, 2.0]])
 
 
@@ -318,7 +319,7 @@ def test_a_log_that_cannot_tell_says_so(rng):
     bandit = lmab.random_bandit(4, 50, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=2000, horizon=5, rng=rng)
     told = (
-        r"the log cannot tell: \d+ of 2,000 sessions agree with the policy up to step 2, "
+        r"the log cannot tell: a live test is needed, .*; \d+ of 2,000 sessions agree with the policy up to step 2, "
         r"an effective sample of \d\.\d \(30 needed\): .* log sessions in which the policy chooses"
     )
     with pytest.raises(InvalidData, match=told):
@@ -329,7 +330,7 @@ def test_a_log_that_cannot_tell_says_so(rng):
     assert value.effective_sizes[-1] < off_policy.ENOUGH
     assert value.notes
     enough = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=2000, horizon=1, rng=rng)
-    assert lmab.evaluate(lmab.policies.Stationary(3), enough, horizon=1, rng=rng).notes == ()
+    assert lmab.evaluate(always(3, 50), enough, horizon=1, rng=rng).notes == ()
 
 
 def test_wrong_propensities_are_noticed(rng):
@@ -340,7 +341,7 @@ def test_wrong_propensities_are_noticed(rng):
 
 
 def test_arms_that_the_log_never_plays_are_noticed(rng):
-    log = lmab.simulate(TRUTH, lmab.policies.Stationary(0), n_sessions=2000, horizon=2, rng=rng)
+    log = lmab.simulate(TRUTH, always(0), n_sessions=2000, horizon=2, rng=rng)
     log = Sessions(log.arms, log.rewards, log.offsets, 2, np.ones(log.n_steps))
     with pytest.warns(LmabWarning, match=r"average 0\.500 instead of 1: the log never plays some arms"):
         lmab.evaluate(lmab.Uniform(2), log, horizon=2)
@@ -469,7 +470,7 @@ def test_thirty_effective_sessions_are_enough():
     def evidence(n_alike: int):
         arms = [[0]] * n_alike + [[1]] * n_alike
         log = Sessions.from_arrays(arms, np.zeros((2 * n_alike, 1)), propensities=np.full((2 * n_alike, 1), 0.5))
-        return evaluation.weigh(lmab.policies.Stationary(0), log, horizon=1)
+        return evaluation.weigh(always(0), log, horizon=1)
 
     assert evidence(30).effective_sizes.tolist() == [30.0]
     assert evidence(30).enough
@@ -478,13 +479,13 @@ def test_thirty_effective_sessions_are_enough():
     assert "29 of 58 sessions" in evidence(29).notes[0]
     arms = np.repeat([[0, 0], [0, 1]], [29, 40], axis=0)
     longer = Sessions.from_arrays(arms, np.zeros((69, 2)), propensities=np.full((69, 2), 0.5))
-    assert not evaluation.weigh(lmab.policies.Stationary(0), longer, horizon=2).enough  # the last step counts
+    assert not evaluation.weigh(always(0), longer, horizon=2).enough  # the last step counts
 
 
 def test_effective_sizes_are_those_of_unequal_weights():
     """(sum of w)^2 / sum of w^2, with weights 1 and 4 for two sessions each."""
     log = Sessions.from_arrays([[0]] * 4, np.zeros((4, 1)), propensities=[[1.0], [1.0], [0.25], [0.25]])
-    evidence = evaluation.weigh(lmab.policies.Stationary(0), log, horizon=1)
+    evidence = evaluation.weigh(always(0), log, horizon=1)
     assert evidence.effective_sizes[0] == pytest.approx(100 / 34)
     assert evidence.n_followed.tolist() == [4]
     assert evidence.n_reached.tolist() == [4]
@@ -495,10 +496,10 @@ def test_weights_within_five_standard_errors_of_one_are_believed(rng):
     for n, noticed in ((1000, False), (100_000, True)):
         log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=n, horizon=1, rng=rng)
         lie = Sessions(log.arms, log.rewards, log.offsets, 2, np.full(n, 0.52))
-        notes = evaluation.weigh(lmab.policies.Stationary(0), lie, horizon=1).notes
+        notes = evaluation.weigh(always(0), lie, horizon=1).notes
         assert any("instead of 1" in note for note in notes) == noticed
     much = Sessions(log.arms, log.rewards, log.offsets, 2, np.full(n, 0.4))
-    (note,) = evaluation.weigh(lmab.policies.Stationary(0), much, horizon=1).notes
+    (note,) = evaluation.weigh(always(0), much, horizon=1).notes
     assert "average 1.2" in note
     assert "never plays" not in note  # weights above 1 on average have another cause
 

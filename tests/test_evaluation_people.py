@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from policies import always
 
 import lmab
 from lmab.errors import InvalidArgument
@@ -13,8 +14,8 @@ from lmab.estimation.prior import GroupWeights, weigh_groups
 from lmab.evaluation import with_propensities
 from lmab.evaluation.importance import WEIGHT, contributions
 from lmab.evaluation.replanning import CrowdReplanner, Groups, Replanner
-from lmab.model.type_prior import MOST_PEOPLE, People
-from lmab.policies import Exploring, Stationary
+from lmab.model.people import MOST_PEOPLE, People
+from lmab.policies import Exploring
 from lmab.policies.histories import log_starts, roots_of
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.3]])
@@ -57,7 +58,7 @@ def test_columns_that_a_policy_does_not_know_are_passed_over():
 
 
 def test_values_of_policies_that_ignore_rewards_have_one_history_per_root():
-    found = lmab.evaluate(Stationary(1), BANDIT, horizon=4, type_prior=PRIOR, features=SHARES)
+    found = lmab.evaluate(always(1, BANDIT.n_arms), BANDIT, horizon=4, type_prior=PRIOR, features=SHARES)
     weights = 0.75 * np.array([0.8, 0.2]) + 0.25 * np.array([0.3, 0.7])
     assert found.mean == pytest.approx(4 * weights @ [0.5, 0.6])
 
@@ -70,7 +71,7 @@ def test_on_an_estimate_people_are_those_of_its_log(fitted):
     np.testing.assert_allclose(estimate.bandit.weights, people.shares @ estimate.type_prior.weights(people.features))
     value = lmab.evaluate(plan, estimate, horizon=4)
     assert plan.lower - 1e-9 <= value.mean <= plan.upper + 1e-9
-    found = lmab.compare([plan, Stationary(0)], estimate, horizon=4, rng=0)
+    found = lmab.compare([plan, always(0, estimate.bandit.n_arms)], estimate, horizon=4, rng=0)
     assert found.value == pytest.approx(value.mean)
 
 
@@ -157,7 +158,7 @@ def test_importance_weights_follow_the_policy_from_each_start():
 
 def test_policies_are_compared_live_from_each_start():
     log = returning()
-    blind = Stationary(0)
+    blind = always(0, BANDIT.n_arms)
     found = lmab.compare([GREEDY, blind], log, versions=[0, 1, 0, 1, 0, 1], horizon=2)
     chosen = (log_starts(GREEDY, log) @ BANDIT.means).argmax(axis=1)
     assert found.effective <= 3

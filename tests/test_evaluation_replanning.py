@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from policies import in_turn
 from seeds import generator
 from test_estimation_information import categorical_case, gaussian_case
 
@@ -11,9 +12,10 @@ import lmab
 from lmab.errors import InvalidArgument
 from lmab.estimation.families import observe
 from lmab.estimation.traits.coordinates import hidden_size
-from lmab.evaluation import replanning
+from lmab.evaluation import decision_tree, replanning
 from lmab.evaluation.replanning import Crowd, Laplace, Replanner, laplace
 from lmab.model import Categorical
+from lmab.planning.problem import Plan, Status
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.4], [0.7, 0.2, 0.5, 0.4]])
 PLAYED = np.array([False, True, True, True])
@@ -82,7 +84,7 @@ def test_the_crowd_earns_what_the_policy_is_worth(rng, monkeypatch, repeats):
 def test_a_fixed_choice_has_no_noise_at_all(rng):
     drawn = lmab.random_bandit(7, 5, rng=rng)
     bandit = lmab.LatentBandit(rng.dirichlet(np.ones(7)), drawn.rewards)
-    found = Crowd.of(7, 3, rng).play(lmab.policies.FixedSequence([4, 0, 2]), bandit, repeats=False)
+    found = Crowd.of(7, 3, rng).play(in_turn(4, 0, 2), bandit, repeats=False)
     average = bandit.weights @ bandit.means
     np.testing.assert_allclose(found.by_arm, average * [1, 0, 1, 0, 1], atol=1e-12)
 
@@ -335,3 +337,60 @@ def test_the_error_of_a_simulated_value_is_that_of_its_crowd():
     ]
     spread, said = np.std([one.value for one in found]), np.mean([one.stderr for one in found])
     assert 0.2 * said < spread < 1.2 * said
+
+
+def ratings(n_arms: int, rng: np.random.Generator, n_types: int = 2) -> lmab.LatentBandit:
+    """Arms that are rated 1 to 5."""
+    family = Categorical(rng.dirichlet(np.full(5, 2.0), (n_types, n_arms)), np.arange(1.0, 6.0))
+    return lmab.LatentBandit(rng.dirichlet(np.ones(n_types)), family)
+
+
+def test_a_plan_that_ignores_rewards_is_replanned_in_few_histories(rng):
+    """Five ratings over eight steps have 5^7 histories, which a plan for each drawn model once wrote out."""
+    bandit = ratings(12, rng)
+    arms = bandit.best_fixed_arms(8, False)
+    policy = lmab.policies.Ranking([*arms, *np.setdiff1d(np.arange(12), arms)], horizon=8, repeats=False)
+    plan = Plan(policy, 8, 0.0, 1.0, Status.OPTIMAL, "", repeats=False, fixed=True)
+    replanner = Replanner(bandit, plan, np.ones(12, bool))
+    assert replanner.exact
+    assert replanner.own == pytest.approx(bandit.best_fixed(8, False), rel=1e-12)
+    assert replanner.started(np.ones(5)) == pytest.approx(replanner.own)
+    assert replanner.started(np.full(5, 0.5)) < replanner.own
+    tree = replanner._improved(bandit.weights, replanner._bandit, replanner.tree.branches(replanner._bandit.rewards))
+    assert max(len(level.arms) for level in tree.levels) <= decision_tree._COARSE
+    found = replanner.replan(bandit.weights[None], [bandit.rewards])
+    assert found.value[0] == pytest.approx(replanner.own)
+    assert found.optimum[0] > found.value[0]
+
+
+def test_joined_ratings_cost_a_plan_little(rng, monkeypatch):
+    bandit, optima = ratings(6, rng), []
+    arms = bandit.best_fixed_arms(4, False)
+    policy = lmab.policies.Ranking([*arms, *np.setdiff1d(np.arange(6), arms)], horizon=4, repeats=False)
+    plan = Plan(policy, 4, 0.0, 1.0, Status.OPTIMAL, "", repeats=False, fixed=True)
+    for most in (20, 10**6):
+        monkeypatch.setattr(decision_tree, "_COARSE", most)
+        replanner = Replanner(bandit, plan, np.ones(6, bool))
+        optima.append(replanner.replan(bandit.weights[None], [bandit.rewards]).optimum[0])
+    assert 0.98 * optima[1] <= optima[0] <= optima[1] + 1e-12
+
+
+def test_a_time_limit_leaves_twenty_models_of_each_way_and_the_certificate_says_so():
+    truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5], [0.2, 0.9, 0.5]])
+    log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=400, horizon=3, rng=0)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2, prior="learned"), rng=0, check=False)
+    plan, seen = lmab.plan(estimate, horizon=3), []
+    found = lmab.certify(
+        estimate, plan, log, n_draws=30, rng=0, time_limit=1e-9, progress=lambda *given: seen.append(given)
+    )
+    whole = lmab.certify(estimate, plan, log, n_draws=30, rng=0)
+    n_sets = len(whole.draws) // 30
+    assert n_sets >= 2
+    assert (len(found.draws), found.left_out, whole.left_out) == (20 * n_sets, 10 * n_sets, 0)
+    assert found.table["time limit"].startswith(f"{20 * n_sets} of {30 * n_sets} drawn models were planned for")
+    assert "time limit" not in whole.table
+    np.testing.assert_array_equal(found.draws[:20], whole.draws[:20])
+    assert [done for done, _, _ in seen] == list(range(1, 20 * n_sets + 1))
+    assert seen[0][1:] == (60, 0.0)
+    with pytest.raises(InvalidArgument, match="time_limit"):
+        lmab.certify(estimate, plan, log, rng=0, time_limit=0)

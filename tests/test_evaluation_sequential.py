@@ -18,16 +18,11 @@ from lmab.evaluation.sequential import (
 )
 
 
-def stratum(new, old) -> Stratum:
-    new, old = np.asarray(new, float), np.asarray(old, float)
-    return Stratum(len(new), new.sum(), (new**2).sum(), len(old), old.sum(), (old**2).sum())
-
-
 def test_the_sums_of_two_nights_by_hand():
     nights = [([1.0, 3.0], [0.0, 0.0, 2.0, 2.0]), ([5.0, 5.0, 8.0], [4.0])]
     seen = StratifiedEvidence()
     for new, old in nights:
-        seen = seen.add(stratum(new, old))
+        seen = seen.add(Stratum.of(new, old))
     weights = [2 * 4 / 6, 3 * 1 / 4]
     assert seen.total == pytest.approx(weights[0] * (2 - 1) + weights[1] * (6 - 4))
     assert seen.information == pytest.approx(sum(weights))
@@ -39,14 +34,14 @@ def test_the_sums_of_two_nights_by_hand():
 
 
 def test_a_night_with_one_policy_alone_says_nothing_of_the_difference():
-    seen = StratifiedEvidence().add(stratum([1.0, 0.0], [])).add(stratum([], [1.0]))
+    seen = StratifiedEvidence().add(Stratum.of([1.0, 0.0], [])).add(Stratum.of([], [1.0]))
     assert (seen.total, seen.information) == (0.0, 0.0)
     assert seen.n_new == 2
 
 
 def test_weekdays_and_shares_cancel():
     """Sunday pays twice as much, and the share of the new policy rises on it: the pooled means would differ by far."""
-    seen = StratifiedEvidence().add(stratum([1.0] * 10, [1.0] * 90)).add(stratum([2.0] * 50, [2.0] * 50))
+    seen = StratifiedEvidence().add(Stratum.of([1.0] * 10, [1.0] * 90)).add(Stratum.of([2.0] * 50, [2.0] * 50))
     assert seen.total == 0.0
 
 

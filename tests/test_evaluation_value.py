@@ -5,6 +5,7 @@ import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import always, in_turn
 from strategies import bandits
 
 import lmab
@@ -19,8 +20,8 @@ def test_exact_values_agree_with_the_oracle(bandit, horizon, which):
     policy = {
         "greedy": lambda: lmab.Greedy(bandit),
         "mucb": lambda: lmab.policies.MUCB(bandit),
-        "sequence": lambda: lmab.policies.FixedSequence([t % bandit.n_arms for t in range(horizon)]),
-        "stationary": lambda: lmab.policies.Stationary(bandit.n_arms - 1),
+        "sequence": lambda: in_turn(*(t % bandit.n_arms for t in range(horizon)), n_arms=bandit.n_arms),
+        "stationary": lambda: always(bandit.n_arms - 1, bandit.n_arms),
     }[which]()
     got = lmab.evaluate(policy, bandit, horizon=horizon)
     family = bandit.rewards
@@ -56,7 +57,7 @@ def test_greedy_on_the_instance_that_needs_probing():
     bandit = LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
     assert lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=4).mean == pytest.approx(2.544, abs=5e-4)
     best = int((bandit.weights @ bandit.means).argmax())
-    assert lmab.evaluate(lmab.policies.Stationary(best), bandit, horizon=4).mean == pytest.approx(2.266, abs=5e-4)
+    assert lmab.evaluate(always(best, bandit.n_arms), bandit, horizon=4).mean == pytest.approx(2.266, abs=5e-4)
 
 
 def test_simulation_agrees_with_the_exact_value(rng):
@@ -88,10 +89,8 @@ def test_merging_by_counts_reaches_horizons_that_a_tree_cannot(rng):
 
 def test_open_loop_policies_are_exact_even_with_continuous_rewards():
     bandit = LatentBandit.gaussian([0.25, 0.75], [[1.0, 0.0], [0.0, 2.0]])
-    assert lmab.evaluate(lmab.policies.Stationary(1), bandit, horizon=3).mean == pytest.approx(4.5)
-    np.testing.assert_allclose(
-        lmab.evaluate(lmab.policies.FixedSequence([0, 1]), bandit, horizon=2).per_step, [0.25, 1.5]
-    )
+    assert lmab.evaluate(always(1), bandit, horizon=3).mean == pytest.approx(4.5)
+    np.testing.assert_allclose(lmab.evaluate(in_turn(0, 1), bandit, horizon=2).per_step, [0.25, 1.5])
 
 
 def test_gaussian_by_simulation(rng):
@@ -115,8 +114,7 @@ def test_too_many_histories_are_refused_with_their_number(monkeypatch):
         (lmab.Uniform(4), {"horizon": 2}, "n_sessions and rng are needed: Uniform plays at random"),
         (lmab.Uniform(4), {"horizon": 2, "n_sessions": 10}, "rng must be given"),
         (lmab.Uniform(4), {"horizon": 0}, "horizon must be an integer of at least 1, got 0"),
-        (lmab.policies.Stationary(0), {"horizon": 2, "n_sessions": 0}, "n_sessions must be an integer of at least 2"),
-        (lmab.policies.Stationary(9), {"horizon": 2}, r"policy must name arms in 0\.\.3, got 9"),
+        (always(0, 4), {"horizon": 2, "n_sessions": 0}, "n_sessions must be an integer of at least 2"),
         (lmab.Uniform(5), {"horizon": 2}, "policy must be for 4 arms, got one for 5"),
     ],
 )
@@ -136,8 +134,8 @@ def test_relabelling_changes_no_value(bandit, seed):
     rng = np.random.default_rng(seed)
     types = rng.permutation(bandit.n_types)
     other = bandit.relabel(types=types)
-    first = lmab.evaluate(lmab.policies.FixedSequence([0, 0]), bandit, horizon=2).mean
-    assert lmab.evaluate(lmab.policies.FixedSequence([0, 0]), other, horizon=2).mean == pytest.approx(first, abs=1e-12)
+    first = lmab.evaluate(always(0, bandit.n_arms), bandit, horizon=2).mean
+    assert lmab.evaluate(always(0, bandit.n_arms), other, horizon=2).mean == pytest.approx(first, abs=1e-12)
     greedy = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=3).mean
     assert lmab.evaluate(lmab.Greedy(bandit), other, horizon=3).mean == pytest.approx(greedy, abs=1e-12)
 
@@ -147,7 +145,7 @@ def test_value_of_is_exact_where_there_is_an_exact_value_and_simulated_elsewhere
     normal = LatentBandit.gaussian([0.25, 0.75], [[1.0, 0.0], [0.0, 2.0]])
     greedy = evaluation.value_of(lmab.Greedy(bandit), bandit, horizon=5, rng=0)
     assert (greedy.exact, greedy.mean) == (True, pytest.approx(2.980355))
-    assert evaluation.value_of(lmab.policies.Stationary(1), normal, horizon=3, rng=0).exact
+    assert evaluation.value_of(always(1), normal, horizon=3, rng=0).exact
     monkeypatch.setattr(evaluation, "NODE_LIMIT", 3)
     cases = [(lmab.Greedy(bandit), bandit), (lmab.Thompson(bandit), bandit), (lmab.Greedy(normal), normal)]
     for policy, source in cases:
@@ -200,14 +198,12 @@ def test_policies_that_care_for_order_are_followed_in_order(seed):
 
 def test_the_error_of_two_sessions_by_hand():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
-    values = {
-        lmab.evaluate(lmab.policies.Stationary(0), bandit, horizon=3, n_sessions=2, rng=seed).mean for seed in range(20)
-    }
+    values = {lmab.evaluate(always(0), bandit, horizon=3, n_sessions=2, rng=seed).mean for seed in range(20)}
     assert values == {0.0, 1.5, 3.0}
     mixed = next(
         found
         for seed in range(20)
-        if (found := lmab.evaluate(lmab.policies.Stationary(0), bandit, horizon=3, n_sessions=2, rng=seed)).mean == 1.5
+        if (found := lmab.evaluate(always(0), bandit, horizon=3, n_sessions=2, rng=seed)).mean == 1.5
     )
     assert mixed.stderr == pytest.approx(1.5)  # sums 0 and 3: deviation 3 / sqrt(2), over sqrt(2)
     assert mixed.per_step.tolist() == [0.5, 0.5, 0.5]
@@ -217,7 +213,7 @@ def test_simulations_of_any_size_use_every_session(monkeypatch):
     bandit = LatentBandit.bernoulli([1.0], [[0.25, 0.5]])
     monkeypatch.setattr(evaluation, "_CHUNK", 4)
     for n in (3, 4, 5, 9):
-        found = lmab.evaluate(lmab.policies.Stationary(1), bandit, horizon=2, n_sessions=n, rng=0)
+        found = lmab.evaluate(always(1), bandit, horizon=2, n_sessions=n, rng=0)
         assert (found.mean, found.n_sessions) == (pytest.approx(1.0), n)
 
 
@@ -235,7 +231,7 @@ def test_a_log_is_not_simulated_and_a_bandit_has_no_methods_for_logs():
 
 def test_the_outlook_of_a_type_without_weight_is_no_error(rng):
     bandit = LatentBandit.bernoulli([1.0, 0.0], [[0.9, 0.5], [0.1, 0.6]])
-    found = evaluation.outlook(lmab.policies.Stationary(0), bandit, 2)
+    found = evaluation.outlook(always(0), bandit, 2)
     np.testing.assert_allclose(found[:, 0], [0.9, 0.9])
     assert np.isfinite(found).all()
     simulated = evaluation.outlook(lmab.Uniform(2), bandit, 2, rng, n_sessions=3001)

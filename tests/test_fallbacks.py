@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+from policies import of_any_arms
 from typer.testing import CliRunner
 
 import lmab
@@ -17,7 +18,7 @@ from lmab.cli import budget
 from lmab.cli import fit as fit_command
 from lmab.cli.app import app
 from lmab.cli.compare import _labels
-from lmab.cli.options import _relabelled
+from lmab.cli.options import Columns, _relabelled
 from lmab.data.features import _untyped, person_values, require_endings
 from lmab.data.log_files import Places
 from lmab.data.rows import _person_ids
@@ -62,6 +63,13 @@ def run(*words):
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output
+
+
+class PackedColumns(Columns):
+    """Columns of a log that is packed."""
+
+    def open(self, path):
+        return lmab.Packed.__new__(lmab.Packed)
 
 
 def of_kind(kind, noun):
@@ -170,7 +178,7 @@ REFUSALS = [
         "following must be (1, values of the rewards), got (1, 3)",
     ),
     (
-        lambda: fit_command._frequent(lmab.Packed.__new__(lmab.Packed), 5, None),
+        lambda: fit_command._frequent([], PackedColumns(), 5, None),
         InvalidArgument,
         "--min-plays and --top-arms must be given with a log that is not packed",
     ),
@@ -225,8 +233,8 @@ def test_a_reward_family_that_nobody_knows_is_refused():
 
 
 def test_policies_of_any_number_of_arms_say_so():
-    policy = lmab.policies.Stationary(1)
-    assert repr(policy) == "Stationary(any arms, any horizon)"
+    policy = of_any_arms()
+    assert repr(policy) == "Ranking(any arms, any horizon)"
     assert ">any<" in policy._repr_html_()
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import in_turn
 from seeds import generator
 
 import lmab
@@ -134,7 +135,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         "gaussian": lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 2.0], [0.0, 1.0]]),
         "greedy": lmab.Greedy(bandit, horizon=3),
         "mucb": lmab.policies.MUCB(bandit),
-        "sequence": lmab.policies.FixedSequence([0, 1]),
+        "sequence": in_turn(0, 1),
         "planned": lmab.plan(bandit, horizon=3, method=lmab.planning.PointBased()).policy,
         "exact": lmab.plan(bandit, horizon=3, method=lmab.Exact()).policy,
         "once": lmab.plan(bandit, horizon=3, repeats=False).policy,

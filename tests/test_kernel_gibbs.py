@@ -11,7 +11,7 @@ from seeds import generator
 
 from lmab._kernel.compiled import gibbs as compiled
 from lmab._kernel.reference import gibbs as reference
-from lmab.estimation.arm_law import SPREADS, beta_grid
+from lmab.estimation.arm_law import SPREADS, CategoricalArms, beta_grid
 
 KERNELS = [reference, compiled]
 
@@ -143,3 +143,29 @@ def test_laws_follow_their_conditional_distributions(kernel, rng):
     np.testing.assert_allclose(counts / counts.sum(), expected / expected.sum(), atol=0.03)
     found = centres / centres.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found, given / given.sum(axis=1, keepdims=True), atol=0.05)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_without_judges_the_laws_stay_and_arms_are_drawn(kernel, rng):
+    centre_laws, spread_laws = rng.dirichlet(np.ones(3), 4), rng.dirichlet(np.ones(2), 3)
+    state, choice = np.array([2, 1]), np.full(5, -1)
+    kernel.laws(
+        rng.normal(size=(5, 6)), centre_laws, np.zeros(4), spread_laws, np.zeros(3), np.arange(0), state,
+        rng.random(7), choice,
+    )  # fmt: skip
+    assert state.tolist() == [2, 1]
+    assert (choice >= 0).all()
+
+
+def test_laws_of_many_splits_of_many_arms_are_drawn_in_turn_by_arms_that_were_played():
+    def drawn(n_arms: int, n_values: int, sweep: int) -> list[int]:
+        arms = CategoricalArms(n_arms, np.arange(float(n_values)))
+        arms._sweep = sweep
+        plays = np.ones((n_arms, 2))
+        plays[0] = 0.0
+        return [len(arms._judges(i, plays)) for i in range(n_values - 1)]
+
+    assert drawn(200, 10, 0) == [199, 0, 0] * 3
+    assert drawn(200, 10, 1) == [0, 0, 199] * 3
+    assert drawn(100, 5, 0) == [99] * 4
+    assert drawn(600, 2, 3) == [599]

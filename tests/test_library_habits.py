@@ -73,7 +73,7 @@ def test_methods_are_objects(log, method, got):
 def test_arguments_of_evaluate_and_certify_in_the_wrong_place(log, estimate, plan):
     with pytest.raises(InvalidArgument, match=r"policy must come before what it is evaluated on"):
         lmab.evaluate(BANDIT, plan, horizon=4)
-    with pytest.raises(InvalidArgument, match=r"estimate must be what lmab\.estimate returns, .*got a LatentBandit"):
+    with pytest.raises(InvalidArgument, match=r"estimate must be what lmab\.fit returns, .*got a LatentBandit"):
         lmab.certify(BANDIT, plan, log, rng=0)
     with pytest.raises(InvalidArgument, match=r"estimate must be .*got a Plan"):
         lmab.certify(plan, estimate, log, rng=0)

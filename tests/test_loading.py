@@ -101,10 +101,10 @@ def test_a_subclass_does_not_take_the_files_of_its_parent(folder):
 
 
 def test_policies_of_others_load_once_their_class_is_there(tmp_path):
-    class Lazy(lmab.policies.Stationary):
+    class Lazy(lmab.policies.Ranking):
         kind = "lazy-of-a-test"
 
-    Lazy(2).save(tmp_path / "lazy.lmab")
+    Lazy([2, 0, 1], horizon=None).save(tmp_path / "lazy.lmab")
     assert type(lmab.load(tmp_path / "lazy.lmab")) is Lazy
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import always
 from strategies import bandits
 
 import lmab
@@ -113,7 +114,7 @@ def test_proposition_3_4_values_differ_by_at_most_horizon_squared_times_distance
     means = rng.random((2, 3))
     a = LatentBandit.bernoulli(rng.dirichlet([1, 1]), means)
     b = LatentBandit.bernoulli(rng.dirichlet([1, 1]), np.clip(means + rng.normal(0, 0.1, (2, 3)), 0, 1))
-    for policy in (lmab.Greedy(a), lmab.Greedy(b), lmab.policies.Stationary(0)):
+    for policy in (lmab.Greedy(a), lmab.Greedy(b), always(0, a.n_arms)):
         gap = abs(lmab.evaluate(policy, a, horizon=horizon).mean - lmab.evaluate(policy, b, horizon=horizon).mean)
         assert gap <= horizon**2 * a.distance(b) + 1e-9
 
@@ -162,7 +163,10 @@ def test_fixed_choices_and_known_types_by_brute_force(bandit, horizon, repeats):
     assert earned[chosen * horizon if repeats else chosen] == pytest.approx(max(earned.values()), abs=1e-12)
     each = [max(sum(row[arm] for arm in arms) for arms in sequences) for row in bandit.means]
     assert bandit.known_type(horizon, repeats) == pytest.approx(bandit.weights @ each, abs=1e-12)
-    policy = lmab.policies.FixedSequence(chosen * horizon if repeats else chosen)
+    order = bandit.ranked_arms(horizon, repeats)
+    assert order[: len(chosen)] == chosen
+    assert sorted(order) == list(range(bandit.n_arms))
+    policy = lmab.policies.Ranking(order, horizon=horizon, repeats=repeats)
     assert lmab.evaluate(policy, bandit, horizon=horizon).mean == pytest.approx(bandit.best_fixed(horizon, repeats))
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from leaving_cases import bandit_people_leave, best_list
+from policies import always
 
 import lmab
 from lmab import LatentBandit
@@ -115,7 +116,7 @@ def test_normal_rewards_are_refused():
 def test_simulated_sessions_end_when_people_leave():
     bandit, _ = bandit_people_leave(4)
     n, horizon = 40_000, 3
-    policy = lmab.policies.Stationary(1, horizon=horizon)
+    policy = always(1, bandit.n_arms, horizon=horizon)
     for log in (
         lmab.simulate(bandit, policy, n_sessions=n, horizon=horizon, rng=0),
         lmab.simulate(bandit, np.ones((n, horizon), int), rng=0),

@@ -50,9 +50,7 @@ def test_a_certificate_claims_the_value_until_people_leave(certificate, estimate
     assert best.lower <= certificate.optimum[1]
     assert certificate.people_leave
     assert certificate.sentence.startswith("A session of at most 4 steps earns ")
-    assert (
-        certificate.assumptions["leaving"].sentence == "Who leaves depends on the type, and the fit knows by how much."
-    )
+    assert certificate.assumptions["leaving"].sentence == "Leaving depends on the type, and the model includes this."
     assert "per started session" not in certificate.table
 
 
@@ -104,7 +102,9 @@ def test_arms_that_the_log_plays_have_their_own_best_fixed_choice():
 
 
 def test_plans_say_at_most(estimate):
-    fixed = plan_module._fixed_choice(estimate.bandit, 3, True, estimate, SimpleNamespace(refusal="", verdict=""))
+    fixed = plan_module._fixed_choice(
+        estimate.bandit, np.arange(estimate.bandit.n_arms), 3, True, estimate, SimpleNamespace(refusal="", verdict="")
+    )
     assert "over at most 3 steps" in repr(fixed)  # its policy knows no bandit
     plan = lmab.plan(TRUTH, horizon=3)
     assert plan.people_leave
@@ -118,11 +118,11 @@ def test_plans_say_at_most(estimate):
 @pytest.mark.parametrize(("bandit", "said"), [(TRUTH, "type 1"), (SHOWN, "after 0")], ids=["by type", "shown"])
 def test_the_report_shows_who_leaves_after_what(bandit, said):
     page = render(gather(bandit, lmab.plan(bandit, horizon=3), title="t"))
-    assert "Who leaves after what" in page
+    assert "Attrition" in page
     assert "per session of at most 3 steps on the model" in page
     left = (1 - bandit.stays)[0, 1] if bandit is TRUTH else 0.4
     assert f"arm 1, {said}: {percent(left)} leave" in page
-    assert "Who leaves after what" not in render(gather(replace(bandit, leaving=None), None, title="t"))
+    assert "Attrition" not in render(gather(replace(bandit, leaving=None), None, title="t"))
 
 
 def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
@@ -136,13 +136,15 @@ def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
 
     fit = ("fit", "log.csv", "--types", "2", "--restarts", "2", "--no-check", "-o", "m.lmab")
     said = run(*fit, "--ended", "ended", "--leaving", "type")
-    assert "Who leaves depends on the type, the arm and the reward." in said
+    assert "The chance to leave is modelled by type, arm and reward;" in said
     said = run(*fit, "--ended", "ended", "--leaving", "shown")
     shown = lmab.load("m.lmab").bandit
     assert shown.leaving is not None
-    assert "Who leaves depends on the arm and the reward." in said
+    assert "The chance to leave is modelled by arm and reward;" in said
     assert f"{1 - shown.stays[shown.by_size[0]].mean():.1%}" in said
-    assert "a session of at most 4 steps is proved to earn" in run("plan", "m.lmab", "--horizon", "4", "-o", "p.lmab")
+    assert "per session of at most 4 steps, and no policy earns more than" in run(
+        "plan", "m.lmab", "--horizon", "4", "-o", "p.lmab"
+    )
     assert "On the model a session of at most 4 steps earns" in run("evaluate", "p.lmab", "--model", "m.lmab")
     said = run("report", "m.lmab", "p.lmab", "--logs", "log.csv", "--ended", "ended")
     assert "On the model a session of at most 4 steps earns" in said

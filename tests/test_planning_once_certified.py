@@ -71,6 +71,7 @@ def test_no_prices_give_less_than_the_optimum_on_a_thousand():
 @pytest.mark.parametrize("seed", range(25))
 def test_the_search_without_repeats_brackets_the_optimum(seed, monkeypatch):
     monkeypatch.setattr(no_repeats_exact, "MAX_STATES", 0)
+    monkeypatch.setattr(module, "MOST_STATES", 0)
     bandit, horizon = draw(seed)
     best = optimum(bandit, horizon)
     for method in (Certified(n_beliefs=20), lmab.planning.PointBased(n_beliefs=20)):
@@ -98,6 +99,65 @@ def test_rounds_grow_until_many_arms_take_the_memory(wide, rounds, monkeypatch):
     for cycle in range(4):
         search._cycle(cycle, lambda lower: 1e-9)
     assert asked == rounds
+
+
+@pytest.fixture
+def stalled(monkeypatch):
+    """A bandit on which the search stalls above a gap of 0, as if it were too large to be solved exactly at once."""
+    monkeypatch.setattr(no_repeats_exact, "MAX_STATES", 0)
+    return lmab.random_bandit(4, 7, kind="hard", rng=3)
+
+
+def test_a_search_that_stalls_is_followed_by_dynamic_programming(stalled, monkeypatch):
+    plan = lmab.plan(stalled, horizon=5, repeats=False, method=Certified(gap=0.0))
+    assert plan.status == "optimal"
+    assert plan.lower == plan.upper == pytest.approx(optimum(stalled, 5))
+    assert lmab.evaluate(plan.policy, stalled, horizon=5).mean == pytest.approx(plan.lower)
+    assert lmab.plan(stalled, horizon=5, repeats=False, method=Certified(gap=1.0)).status == "certified"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "most", "advice"),
+    [
+        (1e9, 1 << 62, "Exact over 939 states would take about 1000000000 s more; raise the time limit"),
+        (0.0, 10, "Exact would need 939 states, more than 1e+01; plan fewer arms or steps"),
+    ],
+)
+def test_a_search_that_stalls_gives_advice_that_can_help(stalled, seconds, most, advice, monkeypatch):
+    monkeypatch.setattr(module, "seconds_of_exact", lambda problem: seconds)
+    monkeypatch.setattr(module, "MOST_STATES", most)
+    plan = lmab.plan(stalled, horizon=5, repeats=False, method=Certified(gap=0.0))
+    assert plan.status == "heuristic"
+    assert plan.lower < plan.upper
+    assert plan.message.endswith(f"{advice})")
+
+
+def test_dynamic_programming_that_is_interrupted_leaves_the_plan_of_the_search(stalled, monkeypatch):
+    def interrupt(problem):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "seconds_of_exact", interrupt)
+    plan = lmab.plan(stalled, horizon=5, repeats=False, method=Certified(gap=0.0))
+    assert plan.status == "interrupted"
+    assert plan.policy.kind == "once-vectors"
+
+
+def test_a_click_log_with_few_arms_is_planned_to_the_optimum():
+    """The search stalls at a gap of 7% after a second or two."""
+    rng = np.random.default_rng(0)
+    bandit = lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(4, 5.0)), rng.beta(1, 6, (4, 15)))
+    plan = lmab.plan(bandit, horizon=8, repeats=False, time_limit=600.0)
+    assert plan.status == "optimal"
+    assert plan.gap == 0
+
+
+def test_seconds_of_exact_count_every_step(monkeypatch):
+    monkeypatch.setattr(no_repeats_exact, "_seconds_of_one", lambda problem, step, later: 1.0 + len(later))
+    problem = Problem.of(lmab.random_bandit(2, 4, rng=1), 3)
+    sizes = [no_repeats_exact.n_sets(problem, step) for step in range(3)]
+    assert no_repeats_exact.seconds_of_exact(problem) == 2 * (sizes[2] + (1 + sizes[2]) * (sizes[0] + sizes[1]))
+    monkeypatch.undo()
+    assert 0 < no_repeats_exact.seconds_of_exact(Problem.of(lmab.random_bandit(2, 4, rng=1), 1)) < 60
 
 
 def test_large_plans_say_what_was_not_reached():

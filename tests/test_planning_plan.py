@@ -14,6 +14,7 @@ import oracle
 import planners
 import pytest
 from planning_cases import TWO_UNIFORM_ARMS, interrupted, two_uniform_arms
+from policies import always
 from seeds import generator
 
 import lmab
@@ -343,9 +344,7 @@ class OwnPlanner:
         clock.record(1.0, problem.full_information)
         arm = problem.bandit.best_fixed_arms(problem.horizon)[0]
         bounds = problem.bandit.best_fixed(problem.horizon), problem.full_information
-        return lmab.Plan(
-            lmab.policies.Stationary(arm), problem.horizon, *bounds, self.status, "mine", tuple(clock.trace)
-        )
+        return lmab.Plan(always(arm, problem.n_arms), problem.horizon, *bounds, self.status, "mine", tuple(clock.trace))
 
 
 def test_a_planner_of_your_own_solves_once_and_says_its_status_as_text():
@@ -506,6 +505,16 @@ def test_the_search_stops_before_its_memory_limit():
         assert search._memory(0) <= 4e7
     with pytest.raises(InvalidArgument, match="memory_limit must be"):
         Certified(memory_limit=0)
+
+
+def test_a_search_without_memory_is_followed_by_dynamic_programming(monkeypatch):
+    monkeypatch.setattr(Certified, "_run", lambda self, search, clock: Status.MEMORY_LIMIT)
+    bandit = lmab.random_bandit(3, 6, kind="hard", rng=1)
+    plan = lmab.plan(bandit, horizon=6, method=Certified(gap=0.0))
+    assert plan.status == "optimal"
+    assert plan.lower == pytest.approx(lmab.plan(bandit, horizon=6, method=Exact()).lower)
+    small = lmab.plan(bandit, horizon=6, method=Certified(gap=0.0, memory_limit=40_000))  # the table takes 49,504 bytes
+    assert small.status == "memory limit"
 
 
 def test_exact_planning_without_repeats_names_the_size_it_refuses():

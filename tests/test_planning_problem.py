@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import always
 
 import lmab
 from lmab import LatentBandit, Plan
@@ -90,7 +91,7 @@ def test_the_bounds_on_a_clock_only_improve():
 
 def test_the_gap_of_a_plan():
     def gap(lower: float, upper: float) -> float:
-        return Plan(lmab.policies.Stationary(0), 1, lower, upper, "heuristic", "").gap
+        return Plan(always(0), 1, lower, upper, "heuristic", "").gap
 
     assert gap(2.0, 3.0) == pytest.approx(0.5)
     assert gap(-2.0, -1.0) == pytest.approx(0.5)

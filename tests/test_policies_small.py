@@ -5,7 +5,6 @@ import pytest
 
 import lmab
 from lmab import LatentBandit
-from lmab.errors import InvalidArgument
 from lmab.model import belief
 from lmab.policies.policy import best_allowed
 
@@ -43,20 +42,10 @@ def test_mucb_starts_optimistic_and_drops_types_that_broke_their_promise():
     assert policy.act_on([(0, 1.0)] * 6) == 0
 
 
-def test_blind_policies_fall_back_to_allowed_arms():
-    assert lmab.policies.FixedSequence([2, 1]).act_on([], allowed=[True, True, False]) == 1
-    assert lmab.policies.Stationary(2).act_on([], allowed=[False, True, False]) == 1
-    with pytest.raises(ValueError, match="allowed must cover arm 2"):
-        lmab.policies.Stationary(2).act_on([], allowed=[True, True])
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: lmab.Uniform(0), "n_arms must be an integer of at least 1, got 0"),
-        (lambda: lmab.policies.FixedSequence([]), "the number of arms must be an integer of at least 1"),
-        (lambda: lmab.policies.FixedSequence([0, -1]), r"arms\[1\] must be an integer of at least 0, got -1"),
-        (lambda: lmab.policies.Stationary(True), "arm must be an integer"),
         (lambda: lmab.Greedy(LatentBandit.bernoulli([1.0], [[0.5]]), horizon=0), "horizon must be an integer"),
         (lambda: lmab.policies.MUCB(LatentBandit.bernoulli([1.0], [[0.5]]), width=np.nan), "width must be finite"),
     ],
@@ -73,13 +62,6 @@ def test_equal_scores_take_the_first_allowed_arm():
     assert best_allowed(np.array([[1.0, 1.0 + 1e-9]])).tolist() == [1]
     nothing = np.array([[-np.inf, -np.inf, -np.inf]])
     assert best_allowed(nothing, np.array([[False, False, True]])).tolist() == [2]
-
-
-def test_a_sequence_falls_back_to_what_it_would_play_later():
-    policy = lmab.policies.FixedSequence([3, 0, 2])
-    assert policy.act_on([], allowed=[True, True, True, False]) == 0
-    assert policy.act_on([(3, 1.0)], allowed=[False, True, True, True]) == 2
-    assert policy.act_on([(3, 1.0), (0, 1.0)], allowed=[False, True, False, True]) == 1
 
 
 def test_an_arm_beyond_the_last_is_refused():
@@ -135,23 +117,3 @@ def test_greedy_and_thompson_with_masks_act_on_the_belief(rng):
     chosen = policy.act(state, allowed=mask, rng=rng)
     assert np.mean(chosen == 1) == pytest.approx(0.9, abs=0.025)
     assert set(chosen.tolist()) == {1, 2}
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda names: lmab.policies.Stationary(1, horizon=2, arm_labels=names),
-        lambda names: lmab.policies.FixedSequence([1, 0], arm_labels=names),
-    ],
-)
-def test_fixed_choices_know_the_names_of_their_arms(made, tmp_path):
-    policy = made(["tea", "milk", "water"])
-    policy.save(tmp_path / "policy.lmab")
-    for one in (policy, lmab.load(tmp_path / "policy.lmab")):
-        assert one.label(one.act_on([])) == "milk"
-        assert one.top(one.start(), 2).tolist() == [1, 0]
-        assert one.n_arms == 3
-    with pytest.raises(InvalidArgument, match="arm_labels must be distinct names of at least 2 arms, got 1"):
-        made(["tea"])
-    with pytest.raises(InvalidArgument, match="arm_labels must be distinct names"):
-        made(["tea", "tea"])

@@ -6,11 +6,12 @@ import re
 
 import numpy as np
 import pytest
+from policies import always, of_any_arms
 
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.planning import Lookahead
-from lmab.policies import Exploring, Relabelled, Stationary
+from lmab.policies import Exploring, Relabelled
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.3]])
 PRIOR = lmab.TypePrior.by_value("country", {"de": [0.8, 0.2], "fr": [0.3, 0.7]}, keep=0.6)
@@ -87,7 +88,7 @@ def test_what_a_start_refuses():
         PLAN.policy.start(3, features={"country": ["de", "fr"]})
     with pytest.raises(InvalidArgument, match="type_prior must have the bandit's 2 types, got 3"):
         lmab.Greedy(BANDIT, type_prior=lmab.TypePrior.constant([0.2, 0.3, 0.5]))
-    assert Stationary(1).act(Stationary(1).start(features={"country": "fr"})) == 1
+    assert always(1).act(always(1).start(features={"country": "fr"})) == 1
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_how_long_a_list_may_be(k, allowed, wanted):
     with pytest.raises(InvalidArgument, match=wanted):
         PLAN.policy.top(PLAN.policy.start(), k, allowed=allowed)
     with pytest.raises(InvalidArgument, match="does not know how many arms"):
-        Stationary(1).top(Stationary(1).start(), 1)
+        of_any_arms().top(of_any_arms().start(), 1)
 
 
 def test_errors_say_what_to_call_instead():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from policies import always, of_any_arms
 
 import lmab
 from lmab.errors import InvalidArgument
@@ -79,8 +80,8 @@ def test_keeps_the_laws_around_any_policy(make):
 def test_logs_of_it_say_what_another_policy_earns():
     explored = lmab.policies.Exploring(lmab.Greedy(BANDIT), floor=0.4)
     log = with_propensities(lmab.simulate(BANDIT, explored, n_sessions=20_000, horizon=2, rng=1), explored)
-    found = lmab.evaluate(lmab.policies.Stationary(0), log, horizon=2, rng=0)
-    truth = lmab.evaluate(lmab.policies.Stationary(0), BANDIT, horizon=2).mean
+    found = lmab.evaluate(always(0, BANDIT.n_arms), log, horizon=2, rng=0)
+    truth = lmab.evaluate(always(0, BANDIT.n_arms), BANDIT, horizon=2).mean
     assert abs(found.mean - truth) < 5 * found.stderr
 
 
@@ -95,7 +96,7 @@ def test_refusals_name_the_argument(tmp_path):
     with pytest.raises(InvalidArgument, match="policy must not explore already"):
         lmab.policies.Exploring(lmab.policies.Exploring(greedy))
     with pytest.raises(InvalidArgument, match="policy must know how many arms there are"):
-        lmab.policies.Exploring(lmab.policies.Stationary(1))
+        lmab.policies.Exploring(of_any_arms())
     with pytest.raises(InvalidArgument, match="policy must be deterministic to be compact"):
         lmab.policies.Exploring(greedy).compact()
     with pytest.raises(InvalidArgument, match="n_arms must be the policy's 4, got 5"):

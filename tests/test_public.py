@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 #: The flow, in its order: read, model, fit, plan, evaluate, report, learn.
 PUBLIC = [
     "Sessions", "pack", "Packed", "LatentBandit", "TypePrior", "random_bandit", "simulate", "Simulator",
-    "fit", "Estimate", "EM", "Traits", "plan", "Plan", "Certified", "Exact", "QMDP",
+    "fit", "Estimate", "EM", "Traits", "plan", "Plan", "Certified", "Exact", "QMDP", "export_pomdp",
     "Policy", "Uniform", "Greedy", "Thompson", "evaluate", "certify", "Certificate", "compare",
     "report", "learn", "DirectMLE", "load",
 ]  # fmt: skip
@@ -160,7 +160,7 @@ def test_readme_code_runs_as_printed(capsys, tmp_path, monkeypatch):
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2
     assert set(said) <= set(shop().arm_labels)
-    assert "How sure this is" in (tmp_path / "report.html").read_text()
+    assert "Confidence intervals" in (tmp_path / "report.html").read_text()
 
 
 def test_version_comes_from_one_place():

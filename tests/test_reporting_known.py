@@ -1,8 +1,9 @@
-"""What is known before a session, in the report and at the command line: shares of types by value, and their worth."""
+"""Features known before a session, in the report and at the command line: shares of types by value, and their worth."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli.app import app
+from lmab.cli.fit import _not_used
 from lmab.reporting.contents import gather
 from lmab.reporting.page import render
 
@@ -36,9 +38,9 @@ def test_the_report_shows_shares_of_types_by_value_and_what_they_are_worth():
     assert found.known.worth > 0.1
     np.testing.assert_allclose(found.known.shares["country"]["de"], [0.9, 0.1])
     page = render(found)
-    for words in ("What is known before a session", "Nothing is known here before the session",
+    for words in ("Features known before a session", "Nothing is known here before the session",
                   "<th>country</th>", "<th>fr</th>", "<td>80%</td>",
-                  "kept the type with probability 0.40", f"worth {found.known.worth:+.4g} per session"):  # fmt: skip
+                  "keep their type with probability 0.40", f"worth {found.known.worth:+.4g} per session"):  # fmt: skip
         assert words in page, words
 
 
@@ -89,7 +91,7 @@ def test_the_command_line_goes_from_features_to_a_certificate(log, tmp_path, mon
     known = ["--features", "land", "--person", "who"]
     said = RUNNER.invoke(app, ["fit", "log.csv", *known, "--types", "2", "--no-check", "--prior", "2"])
     assert said.exit_code == 0, said.output
-    assert "Known before a session" in said.output
+    assert "Shares of the types by feature" in said.output
     assert "land" in said.output
     made = RUNNER.invoke(app, ["plan", "model.lmab", "--horizon", "4"])
     assert made.exit_code == 0, made.output
@@ -99,4 +101,15 @@ def test_the_command_line_goes_from_features_to_a_certificate(log, tmp_path, mon
     assert plan.lower - 1e-6 <= value <= plan.upper + 1e-6
     shown = RUNNER.invoke(app, ["report", "model.lmab", "policy.lmab"])
     assert shown.exit_code == 0, shown.output
-    assert "What is known before a session" in (tmp_path / "report.html").read_text()
+    assert "Features known before a session" in (tmp_path / "report.html").read_text()
+    assert "worth +" not in said.output
+    detailed = RUNNER.invoke(app, ["fit", "log.csv", *known, "--types", "2", "--no-check", "--prior", "2", "--verbose"])
+    assert "worth +" in " ".join(detailed.output.split())
+
+
+def test_fit_says_which_columns_are_not_used(log):
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0), check=False, rng=0)
+    assert estimate.type_prior.columns
+    assert [sentence[:9] for sentence in _not_used(estimate)] == ["The perso"]
+    without = _not_used(replace(estimate, type_prior=None))
+    assert [sentence[:12] for sentence in without] == ["The features", "The persons "]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import always, in_turn
 from seeds import generator
 from typer.testing import CliRunner
 
@@ -23,6 +24,7 @@ from lmab import _html, reporting
 from lmab._html import percent
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
+from lmab.estimation.assumptions import Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain
 from lmab.evaluation import diagnostics
 from lmab.model.belief import log_joint
@@ -81,12 +83,9 @@ def test_the_numbers_are_those_of_the_library(contents, page):
     plan = lmab.plan(BANDIT, horizon=4)
     exact = lmab.evaluate(plan.policy, BANDIT, horizon=4).mean
     best = int((BANDIT.weights @ BANDIT.means).argmax())
-    fixed = lmab.evaluate(lmab.policies.Stationary(best), BANDIT, horizon=4).mean
+    fixed = lmab.evaluate(always(best, BANDIT.n_arms), BANDIT, horizon=4).mean
     known = sum(
-        w
-        * lmab.evaluate(
-            lmab.policies.Stationary(int(m.argmax())), lmab.LatentBandit.bernoulli([1.0], [m]), horizon=4
-        ).mean
+        w * lmab.evaluate(always(int(m.argmax()), len(m)), lmab.LatentBandit.bernoulli([1.0], [m]), horizon=4).mean
         for w, m in zip(BANDIT.weights, BANDIT.means, strict=True)
     )
     worth = contents.worth
@@ -177,7 +176,7 @@ def test_a_random_policy_is_simulated():
 
 
 def test_a_policy_worse_than_one_arm_is_called_that():
-    contents = reporting.gather(BANDIT, lmab.policies.FixedSequence([6, 6, 6]))
+    contents = reporting.gather(BANDIT, always(6, BANDIT.n_arms, horizon=3))
     text = reporting.render(contents)
     assert contents.worth.policy.mean < contents.worth.fixed
     assert 'class="bad"' in text
@@ -270,7 +269,7 @@ def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch, few_draws)
         done = RUNNER.invoke(app, words.split())
         assert done.exit_code == 0, done.output
     text = Reader((tmp_path / "report.html").read_text()).text
-    for part in ("How sure this is", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
+    for part in ("Confidence intervals", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
         assert part in text
     refused = RUNNER.invoke(app, ["report", "model.lmab", "--certify", "log.parquet"])
     assert "--certify needs the policy" in str(refused.exception)
@@ -447,14 +446,14 @@ def test_without_repeats_everyone_gets_the_best_sequence_at_least():
         known = np.sort(BANDIT.means, axis=1)[:, -3:].sum(axis=1)
         assert contents.worth.known == pytest.approx(BANDIT.weights @ known)
         assert contents.worth.fixed <= contents.worth.policy.mean <= contents.worth.upper + 1e-9
-        assert "same arms for everyone" in Reader(reporting.render(contents)).text
+        assert "same list for everyone" in Reader(reporting.render(contents)).text
 
 
 def test_a_plan_without_repeats_counts_as_one_whatever_its_policy_says():
     arms = BANDIT.best_fixed_arms(3, repeats=False)
     upper = BANDIT.known_type(3, repeats=False)
     lower = BANDIT.best_fixed(3, repeats=False)
-    plan = lmab.Plan(lmab.policies.FixedSequence(arms), 3, lower, upper, "heuristic", "a fixed list", repeats=False)
+    plan = lmab.Plan(in_turn(*arms, n_arms=BANDIT.n_arms), 3, lower, upper, "heuristic", "a fixed list", repeats=False)
     contents = reporting.gather(BANDIT, plan)
     assert (contents.worth.fixed, contents.worth.fixed_arms, contents.worth.known) == (lower, arms, upper)
     assert "no arm twice" in dict(contents.settings)["policy"]
@@ -472,11 +471,17 @@ def test_a_plan_that_follows_a_check_without_types_is_shown_as_the_best_fixed_ch
     assert contents.worth.policy.mean == pytest.approx(contents.worth.fixed)
     said = Reader(reporting.render(contents)).text
     assert "because held-out sessions support no types. It earns" in said
-    for other in ("no policy", "Show everyone the same instead", "type known from the start"):
+    for other in ("no policy", "Show everyone the same instead", "type known from the start", "belief"):
         assert other not in said
+    assert contents.tree is None
+    averages = estimate.bandit.weights @ estimate.bandit.means
+    arms = estimate.bandit.best_fixed_arms(3, repeats)
+    listed = [f"{contents.labels[arm]} ({averages[arm]:.4g})" for arm in arms]
+    words = [f"every step plays {contents.labels[arms[0]]}."] if repeats else listed
+    assert [said.index(word) for word in words] == sorted(said.index(word) for word in words)
     anyway = lmab.plan(estimate, horizon=3, repeats=repeats, anyway=True)
     told = Reader(reporting.render(reporting.gather(estimate, anyway))).text
-    assert "Held-out sessions do not support this gain." in told
+    assert "The log does not support this gain." in told
     assert "of the gain that is possible" not in told
     if repeats:
         assert reporting.gather(estimate, horizon=3).fixed  # where the report itself plans
@@ -486,6 +491,29 @@ def test_a_plan_that_follows_a_check_without_types_is_shown_as_the_best_fixed_ch
     ran = RUNNER.invoke(app, ["report", *files[:2], "-o", files[2]])
     assert f"This policy is the best fixed choice, which earns {contents.worth.fixed:.4g} on the model." in ran.output
     assert "No policy earns more" not in ran.output
+
+
+def test_an_assumption_that_the_log_contradicts_is_said_by_plan_evaluate_and_report(tmp_path):
+    log = lmab.simulate(BANDIT, lmab.Uniform(BANDIT.n_arms), n_sessions=200, horizon=3, rng=1)
+    fine = Assumption(fires=False, score=0.0, sentence="All is well.")
+    broken = Assumption(fires=True, score=9.0, sentence="Rewards of the same arm depend on the step: 46% lower.")
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0, restarts=2), rng=1, check=False)
+    replace(estimate, tested=Assumptions(fine, fine, fine, broken)).save(tmp_path / "model.lmab")
+    model, policy, page = (str(tmp_path / name) for name in ("model.lmab", "policy.lmab", "report.html"))
+    for command in (
+        ["plan", model, "--horizon", "3", "-o", policy],
+        ["evaluate", policy, "--model", model],
+        ["report", model, policy, "-o", page],
+    ):
+        ran = RUNNER.invoke(app, command)
+        assert ran.exit_code == 0, ran.output
+        assert "note: Rewards of the same arm depend on the step: 46% lower." in " ".join(ran.output.split())
+        if command[0] != "report":
+            answer = json.loads(RUNNER.invoke(app, [*command, "--json"]).output)
+            assert answer["contradicted"] == {"step": broken.sentence}
+    said = Reader((tmp_path / "report.html").read_text()).text
+    assert broken.sentence in said
+    assert "The log does not support this gain." in said
 
 
 LONG = "Dr. Strangelove or: How I Learned to Stop Worrying and Love the Bomb"
@@ -570,7 +598,7 @@ def test_log_likelihoods_are_said_in_words():
 
 
 def worth(fixed: float, mean: float, upper: float) -> Worth:
-    value = lmab.evaluate(lmab.policies.Stationary(0), lmab.LatentBandit.bernoulli([1.0], [[mean / 2]]), horizon=2)
+    value = lmab.evaluate(always(0, 1), lmab.LatentBandit.bernoulli([1.0], [[mean / 2]]), horizon=2)
     return Worth(fixed, (0,), value, upper, 2.0)
 
 
@@ -694,7 +722,7 @@ def test_who_leaves_after_what_is_read_back(by_type, note, cells):
     made = lmab.LatentBandit.bernoulli([0.75, 0.25], [[0.9, 0.2], [0.1, 0.8]], leaving=leaving)
     bandit = lmab.LatentBandit(made.weights, made.rewards, ("a", "b"), leaving=leaving)
     page = str(reporting.render(reporting.gather(bandit, lmab.plan(bandit, horizon=2))))
-    section = page[page.index("Who leaves after what") :]
+    section = page[page.index("Attrition") :]
     assert note in section
     assert "Shown are" not in section.split("</section>")[0]
     assert 'class="map" style="--cell:2.9rem; --n:2"' in section  # two columns share the width
@@ -710,7 +738,7 @@ def test_who_leaves_after_what_is_read_back(by_type, note, cells):
 def test_pictures_without_matplotlib_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-    with pytest.raises(lmab.errors.LmabError, match=r"pictures need matplotlib: pip install 'lmab\[plot\]'"):
+    with pytest.raises(lmab.errors.LmabError, match=r"pictures need matplotlib: pip install '\.\[plot\]'"):
         reporting.plot_worth(bandit, lmab.plan(bandit, horizon=2))
 
 
@@ -718,7 +746,7 @@ def test_the_last_column_of_who_leaves_after_a_count_stands_for_all_larger_ones(
     leaving = np.broadcast_to([0.1, 0.2, 0.3], (2, 2, 3)).copy()
     bandit = lmab.LatentBandit.counts([0.5, 0.5], [[0.5, 2.0], [1.5, 0.2]], leaving=leaving)
     page = str(reporting.render(reporting.gather(bandit, lmab.plan(bandit, horizon=2))))
-    section = page[page.index("Who leaves after what") :].split("</section>")[0]
+    section = page[page.index("Attrition") :].split("</section>")[0]
     assert re.findall(r'title="(after [^"]+)">([^<]+)<', section) == [
         ("after 0", "0"),
         ("after 1", "1"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from policies import always, in_turn
 from seeds import generator
 
 import lmab
@@ -20,7 +21,7 @@ def test_same_seed_same_sessions(rng):
 
 def test_types_stay_for_the_whole_session(rng):
     bandit = LatentBandit.bernoulli([0.25, 0.75], [[0.0], [1.0]])
-    rewards = lmab.simulate(bandit, lmab.policies.Stationary(0), n_sessions=20_000, horizon=3, rng=rng).to_arrays()[1]
+    rewards = lmab.simulate(bandit, always(0, 1), n_sessions=20_000, horizon=3, rng=rng).to_arrays()[1]
     assert (rewards.min(axis=1) == rewards.max(axis=1)).all()
     given = lmab.simulate(bandit, np.zeros((1000, 3), int), rng=rng).to_arrays()[1]
     assert (given.min(axis=1) == given.max(axis=1)).all()
@@ -47,7 +48,7 @@ def test_arrays_of_arms_are_played_as_given(rng):
 def test_uniform_exploration_logs_its_propensities(rng):
     bandit = lmab.random_bandit(2, 4, rng=rng)
     assert (lmab.simulate(bandit, lmab.Uniform(4), n_sessions=3, horizon=2, rng=rng).propensities == 0.25).all()
-    assert lmab.simulate(bandit, lmab.policies.Stationary(0), n_sessions=3, horizon=2, rng=rng).propensities is None
+    assert lmab.simulate(bandit, always(0, 4), n_sessions=3, horizon=2, rng=rng).propensities is None
 
 
 def test_simulator_counts_what_it_spends(rng):
@@ -66,7 +67,7 @@ def test_simulator_counts_what_it_spends(rng):
         ({"policy": lmab.Uniform(4), "n_sessions": 1, "horizon": 0}, "horizon must be an integer of at least 1, got 0"),
         ({"policy": lmab.Uniform(4), "n_sessions": 1}, "horizon must be an integer of at least 1, got None"),
         ({"policy": lmab.Uniform(3), "n_sessions": 1, "horizon": 2}, "policy must be for 4 arms, got one for 3"),
-        ({"policy": lmab.policies.FixedSequence([0]), "n_sessions": 1, "horizon": 2}, "at most the policy's 1, got 2"),
+        ({"policy": in_turn(0, n_arms=4), "n_sessions": 1, "horizon": 2}, "at most the policy's 1, got 2"),
         ({"policy": [[4]]}, r"arms in 0\.\.3, got 4 to 4"),
         ({"policy": [[0, 1]], "n_sessions": 2}, r"\(n_sessions, horizon\) = \(2, 2\), got \(1, 2\)"),
         ({"policy": "greedy"}, "policy must be a Policy or an"),

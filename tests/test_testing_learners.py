@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from policies import always
 from test_testing_policies import Chatty
 
 import lmab
@@ -15,7 +16,6 @@ from lmab import Uniform, files
 from lmab.errors import InvalidArgument, InvalidFile
 from lmab.learning.learner import Course, Exploration, Learner, Phase
 from lmab.planning.plan import Planner
-from lmab.policies.small import Stationary
 from lmab.testing.learners import LAWS, check_learner
 from lmab.testing.report import BrokenLaw
 
@@ -40,7 +40,7 @@ class Right(Learner):
         return Exploration.of_policy("explore", Uniform(task.n_arms), n)
 
     def end(self, task, course, arm):
-        return course.learned(Stationary(arm, horizon=task.horizon), None)
+        return course.learned(always(arm, task.n_arms, horizon=task.horizon), None)
 
 
 class NotFrozen(Learner):
@@ -125,14 +125,14 @@ class KeepsNoBooks(Right):
 @dataclass(frozen=True)
 class ShortPolicy(Right):
     def end(self, task, course, arm):
-        return course.learned(Stationary(arm, horizon=task.horizon - 1), None)
+        return course.learned(always(arm, task.n_arms, horizon=task.horizon - 1), None)
 
 
 @dataclass(frozen=True)
 class OtherBandit(Right):
     def end(self, task, course, arm):
         bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5]])
-        return course.learned(Stationary(arm, horizon=task.horizon), bandit)
+        return course.learned(always(arm, task.n_arms, horizon=task.horizon), bandit)
 
 
 @dataclass(frozen=True)

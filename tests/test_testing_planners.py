@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import oracle
 import pytest
+from policies import in_turn
 from test_testing_policies import Chatty
 
 import lmab
@@ -52,7 +53,7 @@ class ForOneStep(Right):
 
 class PolicyTooShort(Right):
     def solve(self, problem, clock):
-        return replace(super().solve(problem, clock), policy=lmab.policies.FixedSequence([0]))
+        return replace(super().solve(problem, clock), policy=in_turn(0, n_arms=problem.n_arms))
 
 
 class Infinite(Right):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from policies import always
 
 import lmab
 from lmab.policies.policy import Policy, State, best_allowed
@@ -290,7 +291,7 @@ class OtherCompact(Plain):
     kind = "toy-other-compact"
 
     def compact(self):
-        return lmab.policies.Stationary(1).compact()
+        return always(1).compact()
 
 
 BROKEN: dict[str, list[tuple[Policy, str]]] = {

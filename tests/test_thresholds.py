@@ -18,7 +18,8 @@ from lmab.estimation import type_priors
 from lmab.estimation.cross_validation import LEAST
 from lmab.evaluation import certificate, diagnostics, sequential
 from lmab.evaluation.off_policy import LogEvidence
-from lmab.model.type_prior import People, terms_of
+from lmab.model.people import People
+from lmab.model.type_prior import terms_of
 from lmab.moments import second_moments, subspace
 from lmab.reporting.tree import shortened, tree_of
 from lmab.serve import canary, messages
@@ -134,7 +135,7 @@ ROWS: dict[str, Row] = {
         20,
         2501,
     ),
-    "levels of 5 sessions": (lambda n: column(["a"] * 9 + ["b"] * n), 4, 5),
+    "levels of 10 sessions": (lambda n: column(["a"] * 19 + ["b"] * n), 9, 10),
     "numbers are cut above 16": (lambda n: column(np.arange(float(n)).repeat(3)), 16, 17),
     "2,000 people": (
         lambda n: len(People.of(Features.of({"age": np.arange(float(n))}, n)).shares) == n,

@@ -43,6 +43,7 @@ if _TYPE_CHECKING:
     from .planning import Exact as Exact
     from .planning import Plan as Plan
     from .planning.plan import plan as plan
+    from .planning.pomdp_file import export_pomdp as export_pomdp
     from .policies import Greedy as Greedy
     from .policies import Policy as Policy
     from .policies import Thompson as Thompson
@@ -70,6 +71,7 @@ _FLOW = (
     ("planning.certified", "Certified"),
     ("planning.exact", "Exact"),
     ("planning.lookahead", "QMDP"),
+    ("planning.pomdp_file", "export_pomdp"),
     ("policies.policy", "Policy"),
     ("policies.small", "Uniform Greedy Thompson"),
     ("evaluation.value", "evaluate"),

@@ -35,6 +35,7 @@ class Count:
     minimum: int = 1
 
     def holds(self, value: Any) -> bool:
+        value = whole(value)
         return bool(isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= self.minimum)
 
     def __str__(self) -> str:
@@ -106,6 +107,23 @@ NOT_NEGATIVE = Number(closed=True)
 FRACTION = Number(high=1.0)  # strictly between 0 and 1
 
 
+def whole(value: Any) -> Any:
+    """Return a float without a fraction as an int, because R passes integers as floats; anything else as it is.
+
+    Examples:
+        >>> whole(6.0), whole(6.5)
+        (6, 6.5)
+    """
+    return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
+
+
+def whole_array(values: Array) -> Array:
+    """Return an array of floats without fractions as integers; any other array as it is."""
+    if values.dtype.kind != "f" or not np.isfinite(values).all() or (values != np.floor(values)).any():
+        return values
+    return values.astype(np.int64)
+
+
 def optional(constraint: Constraint) -> Or:
     """The constraint, or None."""
     return Or(constraint, Nothing())
@@ -115,13 +133,23 @@ def check(name: str, value: Any, constraint: Constraint) -> Any:
     """Return `value`; raise an error that names the argument, the requirement and the value where it does not fit."""
     if not constraint.holds(value):
         raise InvalidArgument(f"{name} must be {constraint}, got {value!r}")
-    return value
+    return whole(value) if _is_count(constraint, value) else value
+
+
+def _is_count(constraint: Constraint, value: Any) -> bool:
+    """Whether the value meets a constraint because it is an integer."""
+    if isinstance(constraint, Or):
+        return _is_count(constraint.first if constraint.first.holds(value) else constraint.second, value)
+    return isinstance(constraint, Count)
 
 
 def check_fields(configuration: Any, constraints: Mapping[str, Constraint]) -> None:
-    """Check the named fields of a configuration when it is made."""
+    """Check the named fields of a configuration when it is made; floats that stand for integers become integers."""
     for name, constraint in constraints.items():
-        check(name, getattr(configuration, name), constraint)
+        value = getattr(configuration, name)
+        checked = check(name, value, constraint)
+        if checked is not value:
+            object.__setattr__(configuration, name, checked)
 
 
 def check_count(name: str, value: Any, *, minimum: int = 1) -> int:

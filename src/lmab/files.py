@@ -18,7 +18,7 @@ import io
 import json
 import math
 import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -49,14 +49,17 @@ class Record:
 
 
 def write(path: str | os.PathLike[str], record: Record) -> None:
-    """Write `record` to `path`, atomically: a reader sees the old file or the new one, never half of one."""
+    """Write `record` to `path`, atomically: a reader sees the old file or the new one, never half of one.
+
+    The umask of the process decides who may read the file.
+    """
     check_writable(path)
     folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".lmab-")
+    temporary = os.path.join(folder, f".lmab-{secrets.token_hex(8)}")
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     try:
         with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
             _write_record(archive, record, prefix="")
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ from .simulation import draw_types, leaves
 try:
     import gymnasium
 except ImportError as error:
-    raise ImportError("lmab.gym needs gymnasium: pip install 'lmab[gym]'") from error
+    raise ImportError("lmab.gym needs gymnasium: pip install '.[gym]'") from error
 
 ENVIRONMENT = "lmab/LatentBandit-v0"
 _OBSERVATIONS = ("last", "belief")

@@ -21,26 +21,34 @@ from .output import announce_compilation, error
 if TYPE_CHECKING:
     app: typer.Typer
 
+_HELP = {"help_option_names": ["-h", "--help"]}
 _FLOW, _LIVE, _RESEARCH = "From a log to a policy", "In production", "Without a log, and research"
 
 #: Every command in the order of the flow: its group, and its line in the menu.
 MENU = {
-    "demo": (_FLOW, "The whole way on a made-up log, beside the truth."),
-    "sample": (_FLOW, "Write a sample log to try the other commands on."),
+    "demo": (_FLOW, "Run the whole workflow on a simulated log, and compare the result with the truth."),
+    "sample": (_FLOW, "Write a simulated log to try the other commands on."),
+    "split": (_FLOW, "Split a log in two: one to fit a model to, one to evaluate its policy on."),
     "pack": (_FLOW, "Pack a log that is larger than memory, for `lmab fit`."),
-    "fit": (_FLOW, "Find the hidden types behind a log of sessions."),
-    "plan": (_FLOW, "Make a session policy, and prove how close it is to the best one."),
-    "evaluate": (_FLOW, "Say what a policy is worth: from a log, on a model, or with a certificate."),
-    "compare": (_FLOW, "Say what one policy earns more than another, and how many live sessions would tell."),
-    "report": (_FLOW, "Write one HTML page about a model and a policy."),
-    "serve": (_LIVE, "Decide for live sessions over HTTP."),
-    "refit": (_LIVE, "Make the next policy from what the service kept."),
-    "simulate": (_RESEARCH, "Play sessions of a bandit and write them as a log."),
-    "learn": (_RESEARCH, "Let a learner play a bandit that is hidden from it."),
-    "budget": (_RESEARCH, "How many sessions the theory asks for, and how many are needed."),
-    "reproduce": (_RESEARCH, "Run the studies of the paper and of ours."),
+    "fit": (_FLOW, "Fit latent types to a log of sessions, and check them on held-out sessions."),
+    "plan": (_FLOW, "Plan a session policy for a model, with bounds on the best policy."),
+    "evaluate": (_FLOW, "Estimate the value of a policy: from a log, on a model, or with a certificate."),
+    "compare": (_FLOW, "Estimate the difference of two policies, and how many live sessions would show it."),
+    "report": (_FLOW, "Write an HTML page about a model and a policy."),
+    "serve": (_LIVE, "Serve decisions for live sessions over HTTP."),
+    "refit": (_LIVE, "Fit the next policy to the sessions that the service kept."),
+    "simulate": (_RESEARCH, "Simulate sessions of a bandit and write them as a log."),
+    "learn": (_RESEARCH, "Run a learner on a bandit that it does not know."),
+    "budget": (_RESEARCH, "Compute how many sessions the theory requires, and how many are enough."),
+    "reproduce": (_RESEARCH, "Run the studies of the paper and of this library."),
 }
-_ROOM = {"sample": "logs", "simulate": "logs", "pack": "logs", "refit": "serve"}  # Commands that share a module.
+_ROOM = {
+    "sample": "logs",
+    "simulate": "logs",
+    "pack": "logs",
+    "split": "logs",
+    "refit": "serve",
+}  # Commands that share a module.
 
 
 def command(name: str) -> Callable[..., None]:
@@ -52,22 +60,25 @@ def application(names: Iterable[str]) -> typer.Typer:
     """The command line; only the commands `names` are imported, and the others are lines of the menu."""
     made = typer.Typer(
         name="lmab",
-        help="Short sessions with people of hidden type: from a log to a session policy, and proof of how good it is.",
+        help="Choose what to show next in a short session from the answers so far: fit latent types to a log, plan a "
+        "policy, and estimate its gain with confidence intervals.",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
+        context_settings=_HELP,
     )
     made.callback()(_options)
     imported = set(names)
     for name, (group, line) in MENU.items():
         if name not in imported:
-            made.command(name, help=escape(line), rich_help_panel=group)(_nothing)
+            made.command(name, help=escape(line), rich_help_panel=group, context_settings=_HELP)(_nothing)
             continue
         function = command(name)
         text, example = inspect.cleandoc(function.__doc__ or "").split("Example: ")
-        described = {"help": escape(text.strip()), "epilog": escape(f"Example: {example}")}
-        made.command(name, short_help=escape(line), rich_help_panel=group, **described)(_escaped(function))  # type: ignore[arg-type]
+        described: dict[str, Any] = {"help": escape(text.strip()), "epilog": escape(f"Example: {example}")}
+        described |= {"short_help": escape(line), "rich_help_panel": group, "context_settings": _HELP}
+        made.command(name, **described)(_escaped(function))
     return made
 
 
@@ -82,7 +93,8 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """Run the command line; a problem with the input gives one line on standard error and exit code 1.
 
-    Other exit codes: 2 for options that make no sense, 70 for a mistake of ours, 130 when stopped by Ctrl-C.
+    Other exit codes: 2 for options that make no sense, 70 for a mistake of ours, 78 for a misconfigured
+    service, 130 when stopped by Ctrl-C.
     """
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     try:
@@ -104,6 +116,9 @@ def main() -> None:
     except Exception as problem:
         if os.environ.get("LMAB_TRACEBACK"):
             raise
+        if type(problem).__module__.partition(".")[0] in ("sqlite3", "asyncpg"):  # a full disk, a database that stops
+            error(f"the store failed: {first_line(problem)} ({type(problem).__name__}); check its address and its disk")
+            sys.exit(1)
         what = f"{type(problem).__name__}: {first_line(problem)}"
         error(f"a mistake in lmab ({what}): please report it; LMAB_TRACEBACK=1 shows where it happened")
         sys.exit(70)
@@ -137,6 +152,9 @@ def _escaped(function: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     parameters = []
     for name, parameter in inspect.signature(function).parameters.items():
+        if hints[name] is typer.Context:
+            parameters.append(parameter)
+            continue
         info = copy(hints[name].__metadata__[0])
         info.help = escape(info.help or "")
         parameters.append(parameter.replace(annotation=Annotated[hints[name].__origin__, info]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..errors import InvalidArgument
 from ..estimation.em import EM
 from ..estimation.fit import fit
 from ..evaluation.value import evaluate
+from ..lower_bounds import longest_horizon
 from ..model.instances import random_bandit
 from ..planning.certified import Certified
 from ..planning.plan import plan
@@ -49,16 +51,20 @@ def budget(
         asked = theory.gaussian_budget(types, arms, horizon, epsilon, eta=eta, w_min=w_min)
     else:
         asked = theory.budget(types, arms, horizon, epsilon, n_values=n_values, eta=eta, w_min=w_min)
-    apart = None if gamma is None else _separated(asked, types, n_values, epsilon, gamma, w_min or 1 / types, eta)
+    apart = (
+        None if gamma is None else _separated(asked, types, horizon, n_values, epsilon, gamma, w_min or 1 / types, eta)
+    )
+    below = _below(types, arms, horizon, epsilon, eta)
     needed = _measure(types, arms, horizon, epsilon, measure, seed) if measure else None
     if as_json:
         totals = {"total": asked.total, "likelihood_total": asked.likelihood_total}
-        numbers = {**vars(asked), **totals, **(apart or {}), "measured": needed}
+        proved = {"sessions_below": below and float(below), "sessions_below_pair": below and _pair(below)}
+        numbers = {**vars(asked), **totals, **(apart or {}), **proved, "measured": needed}
         show_json({name: None if number in (np.inf, -np.inf) else number for name, number in numbers.items()})
         return
     regime = "H >= 2M - 1: types can be identified" if asked.identifiable else "H < 2M - 1: only values can be learned"
     show_table(f"{types} types, {arms} arms, {horizon} steps, epsilon {epsilon:g} ({regime})",
-               ["what", "number"], _rows(asked, apart))  # fmt: skip
+               ["what", "number"], _rows(asked, apart, below))  # fmt: skip
     console.print("Constants in O(.) are taken as 1.")
     if apart is not None and horizon < apart["separated_horizon"]:
         console.print(
@@ -75,17 +81,30 @@ def budget(
 
 
 def _separated(
-    asked: theory.Budget, types: int, values: int, epsilon: float, gamma: float, w_min: float, eta: float
+    asked: theory.Budget, types: int, horizon: int, values: int, epsilon: float, gamma: float, w_min: float, eta: float
 ) -> dict[str, float]:
-    if not gamma > 0:
-        raise InvalidArgument(f"--gamma must be positive, got {gamma}")
+    if not 0 < gamma <= 2:
+        raise InvalidArgument(f"--gamma must be in (0, 2], an L1 distance of two reward distributions, got {gamma}")
+    steps = theory.separated_horizon(asked.core_size, types, values, gamma, epsilon, w_min)
+    played = max(horizon, math.ceil(steps))  # shorter sessions promise nothing, however many there are
     return {
-        "separated_horizon": theory.separated_horizon(asked.core_size, types, values, gamma, epsilon, w_min),
-        "separated_sessions": theory.separated_sessions(asked.core_size, epsilon, w_min, eta),
+        "separated_horizon": steps,
+        "separated_sessions": theory.separated_sessions(asked.core_size, types, played, epsilon, w_min, eta),
     }
 
 
-def _rows(asked: theory.Budget, apart: dict[str, float] | None) -> list[list[str]]:
+def _below(types: int, arms: int, horizon: int, epsilon: float, eta: float) -> theory.LowerBound | None:
+    """Return the lower bound on sessions; None if no pair is searched for: one arm, a large eta, long sessions."""
+    if arms < 2 or eta >= 0.25 or horizon > longest_horizon():
+        return None
+    return theory.sessions_below(types, horizon, epsilon, eta, n_arms=arms)
+
+
+def _pair(below: theory.LowerBound) -> list[dict[str, Any]]:
+    return [{"weights": each.weights.tolist(), "means": each.means.tolist()} for each in below.pair]
+
+
+def _rows(asked: theory.Budget, apart: dict[str, float] | None, below: theory.LowerBound | None) -> list[list[str]]:
     rows: list[tuple[str, float | None]] = [
         ("core pairs n (Theorem 2.4)", asked.core_size),
         ("values that normal rewards are cut into", asked.grid_size),
@@ -103,6 +122,8 @@ def _rows(asked: theory.Budget, apart: dict[str, float] | None) -> list[list[str
             ("steps from which types are told apart in a session (Lemma C.2)", apart["separated_horizon"]),
             ("sessions that then suffice", apart["separated_sessions"]),
         ]
+    if below is not None:
+        rows.append(("no learner succeeds with fewer (lower bound, Bernoulli rewards)", float(below)))
     return [[name, _text(number)] for name, number in rows if number is not None]
 
 

@@ -1,8 +1,8 @@
-"""`lmab demo`: from a sample log to a report in four steps, and what the policy earns in truth."""
+"""`lmab demo`: the workflow from a simulated log to a report, and the true values of its policies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from .logs import STEPS, shop, shop_log, write_shop
 from .options import Json, Seed
 from .output import say, show_json, show_table, working
 
-_COLUMNS = "--arm item --reward click"
+_COLUMNS = (("arm", "item"), ("reward", "click"))  # as `lmab fit` stores them, so that `lmab report` needs no names
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,15 @@ class EarningsRow:
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")] = Path("lmab-demo"),
+    folder: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for the log, the model, the policy and the report.")
+    ] = Path("lmab-demo"),
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Go from the log of a made-up shop to a report, and compare the policy with what is true.
+    """Run the workflow on the log of a simulated shop: fit, plan, certify and report.
+
+    The truth is known because the visitors are simulated, so the last table compares the true values of the policies.
 
     Example: lmab demo --seed 3
     """
@@ -67,18 +71,18 @@ def demo(
         say(f"$ {command}")
     say(story.certificate.sentence)
     cells = [[row.name, f"{row.value:.3f}", f"{row.value / upper:.1%}"] for row in rows]
-    cells.append(["no policy earns more than", f"{upper:.3f}", "100.0%"])
-    show_table("What a session earns in truth", ["what is shown", "clicks", "of the bound"], cells)
-    say(f"report: {(folder / 'report.html').resolve()}")
+    cells.append(["upper bound on any policy", f"{upper:.3f}", "100.0%"])
+    show_table("True clicks per session", ["policy", "clicks", "of the bound"], cells)
+    say(f"Report written to {(folder / 'report.html').resolve()}")
 
 
 def _commands() -> list[str]:
     """The commands that do what the demonstration does."""
     return [
         "lmab sample shop.csv",
-        f"lmab fit shop.csv {_COLUMNS}",
-        f"lmab plan model.lmab --horizon {STEPS}",
-        f"lmab report model.lmab policy.lmab --certify shop.csv {_COLUMNS}",
+        f"lmab fit shop.csv {' '.join(f'--{name} {column}' for name, column in _COLUMNS)}",
+        f"lmab plan model.lmab --horizon {STEPS} --no-repeats",
+        "lmab report model.lmab policy.lmab --certify shop.csv",
     ]
 
 
@@ -86,15 +90,15 @@ def run_story(folder: Path, seed: int) -> Story:
     """The four steps, each with its file in the folder, to the same numbers as the four commands."""
     write_shop(shop_log(seed=seed), folder / "shop.csv")
     log = Sessions.read(folder / "shop.csv", arm="item", reward="click")
-    with working("finding the types"):
-        estimate = fit(log, rng=seed)
+    with working("fitting the types"):
+        estimate = replace(fit(log, rng=seed), columns=_COLUMNS)
     estimate.save(folder / "model.lmab")
     with working("planning"):
-        made = plan(estimate, horizon=STEPS)
+        made = plan(estimate, horizon=STEPS, repeats=False)
     made.save(folder / "policy.lmab")
     with working("certifying and writing the report"):
         certificate = certify(estimate, made, log, rng=seed)
-        report(estimate, made, folder / "report.html", certificate=certificate, title="A shop with made-up visitors")
+        report(estimate, made, folder / "report.html", certificate=certificate, title="A shop with simulated visitors")
     return Story(log, estimate, made, certificate)
 
 
@@ -103,11 +107,11 @@ def _truth(story: Story) -> tuple[list[EarningsRow], float]:
     truth, items = shop(), story.log.arm_labels or ()
     names = list(truth.arm_labels or ())
     truth = truth.relabel(arms=[names.index(item) for item in items])  # in the order of the file
-    best = plan(truth, horizon=STEPS)
+    best = plan(truth, horizon=STEPS, repeats=False)
     learned = evaluate(story.plan.policy, truth, horizon=STEPS).mean
     rows = [
         EarningsRow("items at random", STEPS * float(truth.weights @ truth.means.mean(axis=1))),
-        EarningsRow("the best item for everyone", truth.best_fixed(STEPS)),
+        EarningsRow("the most popular items", truth.best_fixed(STEPS, repeats=False)),
         EarningsRow("the learned policy", learned),
         EarningsRow("a policy planned on the truth", best.lower),
     ]

@@ -1,4 +1,4 @@
-"""`lmab evaluate`: what a policy earns, from a log, on a model, or with a certificate."""
+"""`lmab evaluate`: the value of a policy, from a log, on a model, or with a certificate."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import typer
 
 from .._html import steps_of
 from ..checks import check_writable
-from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
+from ..evaluation.baselines import Baselines
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
 from ..evaluation.off_policy import METHODS, LogEvidence, LogValue
 from ..evaluation.value import prior_behind, value_of, weigh
 from ..model.bandit import LatentBandit
-from ..planning.problem import policy_of
+from ..planning.problem import Plan, policy_of
 from ..policies.policy import Policy
 from .options import (
     COLUMNS,
@@ -28,32 +28,38 @@ from .options import (
     arms_behind,
     bandit_of,
     check_summary,
+    contradicted,
     estimate_behind,
     load_fitted,
     load_planned,
     tell_check,
     with_columns,
 )
-from .output import note, say, show_json, show_table, working
+from .output import counting, note, say, show_json, show_table
 
 
 @with_columns
 def evaluate(
     policy: Annotated[Path, typer.Argument(help="The policy: a file from `lmab plan` or `Policy.save`.")],
-    logs: Annotated[Path | None, typer.Option(help="Sessions the model was not fitted to, with propensities.")] = None,
+    logs: Annotated[Path | None, typer.Option(help="Held-out sessions with propensities.")] = None,
     model: Annotated[Path | None, typer.Option(help="A model to evaluate on; with --logs it reduces noise.")] = None,
     certified: Annotated[Path | None, typer.Option("--certify", help="The log that the model was fitted to.")] = None,
     save_certificate: Annotated[
         Path | None, typer.Option(help="Where to write the certificate, for `lmab report --certificate`.")
     ] = None,
     columns: Columns = COLUMNS,
-    fit_propensities: Annotated[bool, typer.Option(help="Fit the propensities of each step to the log.")] = False,
+    fit_propensities: Annotated[
+        bool, typer.Option(help="Estimate the propensities of each step from the log.")
+    ] = False,
     horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: the policy's].", min=1)] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals made from --logs.", min=0.5, max=0.999)] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Confidence level of the intervals from --logs.", min=0.5, max=0.999)
+    ] = 0.95,
+    time_limit: Annotated[float, typer.Option(help="Seconds for the certificate, about.", min=0.1)] = 60.0,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Say what a policy is worth: from logged sessions, on a model, or with a certificate.
+    """Estimate the value of a policy: from held-out sessions, on a model, or with a certificate.
 
     Example: lmab evaluate policy.lmab --logs heldout.parquet --propensity p
     """
@@ -64,8 +70,9 @@ def evaluate(
     fitted = None if model is None else load_fitted(model)
     bandit = None if fitted is None else bandit_of(fitted)
     summary: dict[str, Any] = {"policy": str(policy), "horizon": steps, "check": check_summary(planned)}
+    summary["contradicted"] = contradicted(planned)
     if fitted is not None:
-        summary["model"] = _on_model(chosen, fitted, steps, rng, quiet=as_json)
+        summary["model"] = _on_model(planned, fitted, steps, rng, quiet=as_json)
     if logs is not None:
         log = columns.read(logs, arms_of=arms_behind(planned))
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
@@ -77,11 +84,12 @@ def evaluate(
         evidence = weigh(
             planned, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
         )
-        summary["logs"] = _from_log(evidence, log, confidence, quiet=as_json)
+        summary["logs"] = _from_log(evidence, confidence, quiet=as_json)
     if certified is not None:
         log = columns.read(certified, arms_of=arms_behind(planned))
-        with working("certifying"):
-            certificate = certify(*estimate_behind(policy, planned), log, rng=rng)
+        with counting("certifying") as shown:
+            behind = estimate_behind(policy, planned)
+            certificate = certify(*behind, log, rng=rng, time_limit=time_limit, progress=shown)
         summary["certificate"] = _certificate(certificate, save_certificate, quiet=as_json)
     if as_json:
         show_json(summary)
@@ -106,27 +114,32 @@ def _horizon(policy: Policy, horizon: int | None) -> int:
 
 
 def _on_model(
-    policy: Policy, model: LatentBandit | Estimate, horizon: int, rng: np.random.Generator, *, quiet: bool
+    planned: Policy | Plan, model: LatentBandit | Estimate, horizon: int, rng: np.random.Generator, *, quiet: bool
 ) -> dict[str, Any]:
-    bandit = bandit_of(model)
-    value = value_of(policy, bandit, horizon=horizon, type_prior=prior_behind(policy, model), rng=rng)
-    fixed = bandit.best_fixed(horizon, policy.repeats)
+    bandit, policy = bandit_of(model), policy_of(planned)
+    prior = prior_behind(policy, model)
+    value = value_of(policy, bandit, horizon=horizon, type_prior=prior, rng=rng)
+    some = planned.of_kept_arms(bandit) if isinstance(planned, Plan) else bandit
+    fixed = some.best_fixed(horizon, policy.repeats)
+    beside = Baselines.of(prior, some.n_arms, horizon, repeats=policy.repeats).table(some, prior)
     if not quiet:
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"
         steps = steps_of(horizon, people_leave=bandit.leaving is not None)
         say(f"On the model a session of {steps} earns {value.mean:.4f} ({how}).")
-        say(f"The best choice that ignores the rewards of the session earns {fixed:.4f}.")
-    return {"mean": value.mean, "stderr": value.stderr, "per_step": value.per_step.tolist(), "fixed": fixed}
+        say(f"The best fixed choice, which ignores the rewards of the session, earns {fixed:.4f}.")
+        for name, worth in beside.items():
+            say(f"{name[0].upper()}{name[1:]} earns {worth:.4f}.")
+    per_step = value.per_step.tolist()
+    return {"mean": value.mean, "stderr": value.stderr, "per_step": per_step, "fixed": fixed, "baselines": beside}
 
 
-def _from_log(evidence: LogEvidence, log: Sessions, confidence: float, *, quiet: bool) -> dict[str, Any]:
+def _from_log(evidence: LogEvidence, confidence: float, *, quiet: bool) -> dict[str, Any]:
     values = evidence.values
-    logged = log.mean_session(len(evidence.n_reached))
     if not quiet:
-        _show_evidence(evidence, values, logged, confidence)
+        _show_evidence(evidence, values, confidence)
     return {
         "estimates": {name: None if value is None else _plain(value) for name, value in values.items()},
-        "logged": logged,
+        "logged": evidence.logged,
         "sessions": int(evidence.n_reached[0]),
         "effective_sizes": evidence.effective_sizes.tolist(),
         "enough": evidence.enough,
@@ -140,15 +153,16 @@ def _plain(value: LogValue) -> dict[str, Any]:
     return {**vars(value), "stderr": value.stderr if known else None, "per_step": value.per_step.tolist()}
 
 
-def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], logged: float, confidence: float) -> None:
-    rows = [[name, *_shown(name, value)] for name, value in values.items()]
-    rows.append(["the log's own policy", f"{logged:.4f}", ""])
-    show_table("Reward of a session", ["estimate", "value", f"{confidence:.0%} interval"], rows)
-    sizes = ", ".join(f"{size:,.0f}" for size in evidence.effective_sizes)
-    say(f"Effective sample at each step, of {evidence.n_reached[0]:,} sessions: {sizes}.")
+def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], confidence: float) -> None:
+    notes = evidence.notes
     if not evidence.enough:
-        note("the log cannot tell by itself what this policy earns:")
-    for remark in evidence.notes:
+        note(notes[0])
+    rows = [[name, *_shown(name, value)] for name, value in values.items()]
+    rows.append(["as logged", f"{evidence.logged:.4f}", ""])
+    show_table("Estimated reward per session", ["estimator", "value", f"{confidence:.0%} interval"], rows)
+    sizes = ", ".join(f"{size:,.0f}" for size in evidence.effective_sizes)
+    say(f"Effective sample size at each step, of {evidence.n_reached[0]:,} sessions: {sizes}.")
+    for remark in notes if evidence.enough else notes[1:]:
         note(remark)
 
 
@@ -176,6 +190,8 @@ def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) 
         "optimum": certificate.optimum,
         "regret": certificate.regret,
         "gain": certificate.gain,
+        "logged": certificate.logged,
+        "baselines": {name: [low, high] for name, low, high in certificate.baselines},
         "sure": certificate.sure,
         "verdict": certificate.verdict.sentence,
         "planning_gap": certificate.planning_gap,

@@ -1,4 +1,4 @@
-"""`lmab fit`: find the hidden types behind a log, and say what the log can tell about them."""
+"""`lmab fit`: fit latent types to a log, and check them on held-out sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..estimation.em import EM
 from ..estimation.families import FAMILIES
 from ..estimation.fit import fit as find_types
 from ..estimation.fit import largest_first
-from ..estimation.leaving import FORMS
+from ..estimation.leaving import FORMS, dependences
 from ..estimation.passes import connected, require_backend
 from ..estimation.result import Curve, Estimate, Estimator, Progress, Selection
 from ..estimation.traits.surface import Factors
@@ -38,7 +38,7 @@ from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json,
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
 
 _NO_SHARE = 5e-4  # Share of the sessions below which a type is not shown: it would read as 0.0%.
-_FIT, _SAID = "The fit", "What is said about it"  # Groups of options in the help.
+_FIT, _SAID = "Fit", "Checks and output"  # Groups of options in the help.
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 Form = StrEnum("Form", {name: name for name in FORMS})  # type: ignore[misc]
 _AUTO = Form("auto")
@@ -102,25 +102,28 @@ def fit(
         list[Path], typer.Argument(help="The log, one row per step: Parquet, CSV, JSON lines; files or folders.")
     ],
     columns: Columns = COLUMNS,
-    types: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
+    types: Annotated[
+        str, typer.Option(help="Number of latent types; auto selects it by held-out likelihood.")
+    ] = "auto",
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
     rewards: Annotated[
         Family | None,
         typer.Option(
-            help="Kind of rewards: binned for money or time [default: categories if few].", rich_help_panel=_FIT
+            help="Distribution of rewards; binned for money or time [default: categorical if few].",
+            rich_help_panel=_FIT,
         ),
     ] = None,
     traits: Annotated[
         bool,
-        typer.Option("--traits", help="Sessions differ by degrees: factors instead of types.", rich_help_panel=_FIT),
+        typer.Option("--traits", help="Fit continuous latent factors instead of types.", rich_help_panel=_FIT),
     ] = False,
     factors: Annotated[
-        int, typer.Option(help="Factors that --traits offers to the log.", min=1, rich_help_panel=_FIT)
+        int, typer.Option(help="Maximum number of factors with --traits.", min=1, rich_help_panel=_FIT)
     ] = 8,
     prior: Annotated[
         str,
         typer.Option(
-            help="learned: arms tell what arms are like; or pseudo-counts per type and arm (0: none).",
+            help="learned: prior of the arms estimated from all arms; or pseudo-counts per type and arm.",
             rich_help_panel=_FIT,
         ),
     ] = "learned",
@@ -134,35 +137,35 @@ def fit(
     leaving: Annotated[
         Form,
         typer.Option(
-            help="Who leaves, where --ended or --limit say it: by arm and reward (shown), by type too, or none.",
+            help="Attrition, if --ended or --limit is given: by arm and reward (shown), also by type, or none.",
             rich_help_panel=_FIT,
         ),
     ] = _AUTO,
     selected: Annotated[
         Selected,
         typer.Option(
-            help="Types also explain which arms were shown; auto: where that predicts rewards better.",
+            help="Types also explain which arms were shown; auto: if that improves predicted rewards.",
             rich_help_panel=_FIT,
         ),
     ] = Selected.auto,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.", rich_help_panel=_SAID)] = True,
     regret: Annotated[
-        float | None, typer.Option(help="Say how many more sessions this regret needs.", rich_help_panel=_SAID)
+        float | None, typer.Option(help="Estimate how many more sessions this regret needs.", rich_help_panel=_SAID)
     ] = None,
     horizon: Annotated[
         int | None, typer.Option(help="Steps of a session, for --regret.", min=1, rich_help_panel=_SAID)
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Say what stands behind the verdict.", rich_help_panel=_SAID)
+        bool, typer.Option("--verbose", help="Print the statistics behind the verdict.", rich_help_panel=_SAID)
     ] = False,
     device: Annotated[
-        Device, typer.Option(help="Where passes over the log run; gpu needs lmab[gpu].", rich_help_panel=PLACE)
+        Device, typer.Option(help="Device for passes over the log; gpu needs the extra [gpu].", rich_help_panel=PLACE)
     ] = Device.cpu,
     cluster: ClusterAddress = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Find the hidden types behind a log of sessions.
+    """Fit latent types to a log of sessions, and check them on held-out sessions.
 
     A log larger than memory is packed first, with `lmab pack`; give its folder here.
 
@@ -173,13 +176,13 @@ def fit(
     method = _method(traits, types, prior, restarts, factors)
     number, rng = None if method.own_number else n_types(types), np.random.default_rng(seed)
     with working("reading the log"):
-        sessions, rare = _frequent(columns.open(log), min_plays, top_arms)
+        sessions, rare = _frequent(log, columns, min_plays, top_arms)
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
         said = rewards, leaving, _SELECTED[selected], check and number == "auto"
         estimate = _estimate(sessions, number, said, method, rng, backend, cluster, output)
-        estimate = replace(largest_first(estimate), left_out=rare.labels)
+        estimate = replace(largest_first(estimate), left_out=rare.labels, columns=columns.for_model())
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -188,7 +191,7 @@ def fit(
             with working("checking on held-out sessions"):
                 estimate = _checked(estimate, rng)
             estimate.save(output)
-        with working("asking what the log can tell"):
+        with working("checking identifiability"):
             known = diagnostics.identify(estimate, rng=rng)
         wanted = None if regret is None else _wanted(estimate, regret, horizon, rng)
     if as_json:
@@ -205,10 +208,13 @@ Said = tuple[str | None, str, bool | str, bool]
 _SELECTED: dict[Selected, bool | str] = {Selected.auto: "auto", Selected.true: True, Selected.false: False}
 
 
-def _frequent(log: Sessions | Packed, min_plays: int, top_arms: int | None) -> tuple[Sessions | Packed, Rare]:
-    """The log without its rare arms, and what was left out."""
+def _frequent(
+    path: list[Path], columns: Columns, min_plays: int, top_arms: int | None
+) -> tuple[Sessions | Packed, Rare]:
+    """Read the log, leave its rare arms out, and then the steps beyond `--at-most`; return what was left out, too."""
     if min_plays == 1 and top_arms is None:
-        return log, Rare()
+        return columns.open(path), Rare()
+    log = replace(columns, at_most=None).open(path)
     if isinstance(log, Packed):
         raise InvalidArgument("--min-plays and --top-arms must be given with a log that is not packed")
     kept = log.frequent_arms(min_plays, top_arms)
@@ -216,11 +222,10 @@ def _frequent(log: Sessions | Packed, min_plays: int, top_arms: int | None) -> t
         raise InvalidArgument(
             f"--min-plays must leave some arm, got {min_plays}: the most played one has {log.plays.max():,} plays"
         )
-    if len(kept) == log.n_arms:
-        return log, Rare()
-    few, names = log.only_arms(kept), log.arm_labels or range(log.n_arms)
+    few, names = log if len(kept) == log.n_arms else log.only_arms(kept), log.arm_labels or range(log.n_arms)
     left_out = tuple(names[arm] for arm in np.setdiff1d(np.arange(log.n_arms), kept).tolist())
-    return few, Rare(left_out, 1 - few.n_steps / log.n_steps, len(log) - len(few))
+    rare = Rare(left_out, 1 - few.n_steps / log.n_steps, len(log) - len(few)) if left_out else Rare()
+    return few if columns.at_most is None else few.first_steps(columns.at_most), rare
 
 
 def _method(traits: bool, types: str, prior: str, restarts: int, factors: int) -> Estimator:
@@ -342,12 +347,14 @@ def _typical(sessions: Sessions | Packed) -> int:
 def _summary(
     estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str], output: Path
 ) -> dict[str, Any]:
-    sessions, curve = estimate.sessions, estimate.curve
+    sessions, curve, summary = estimate.sessions, estimate.curve, estimate.log_summary
+    names = estimate.bandit.arm_labels or range(estimate.bandit.n_arms)
     sizes = {"sessions": len(sessions), "steps": sessions.n_steps, "arms": sessions.n_arms}
     return {
         "output": str(output),
         **sizes,
         "left_out": list(estimate.left_out),
+        "withdrawn": [] if summary is None else [names[arm] for arm in summary.withdrawn],
         "types": estimate.n_types,
         "known_before": _known_summary(estimate),
         "factors": None if estimate.factors is None else _factor_summary(estimate.factors, estimate.bandit),
@@ -392,6 +399,27 @@ def _known(estimate: Estimate) -> list[list[str]]:
         for column in prior.shown()
         for value, weights in column.rows
     ]
+
+
+def _leaving(estimate: Estimate) -> str:
+    """Return how leaving is modelled, and on what the log shows that it depends."""
+    by_type = "type, " if estimate.bandit.leaves_by_type else ""
+    found = " and the ".join(dependences(estimate.sessions))
+    shown = (
+        f"the log shows that it depends on the {found}" if found else "no dependence on arm or reward was demonstrated"
+    )
+    return f"The chance to leave is modelled by {by_type}arm and reward; {shown}."
+
+
+def _not_used(estimate: Estimate) -> list[str]:
+    """Return a sentence for the features, and one for the persons, of the log that the fit does not use."""
+    prior, sessions = estimate.type_prior, estimate.sessions
+    given = {
+        "The features are": (sessions.features, prior is not None and bool(prior.columns)),
+        "The persons are": (sessions.persons, prior is not None and prior.keep is not None),
+    }
+    why = "not used: no improvement on held-out sessions was demonstrated (--verbose shows the numbers)."
+    return [f"{name} {why}" for name, (column, used) in given.items() if column is not None and not used]
 
 
 def _left_out(estimate: Estimate) -> list[str]:
@@ -454,6 +482,9 @@ def _show(
             note(found.sentence)
     sizes = (count(len(sessions), "session"), count(sessions.n_steps, "step"), count(sessions.n_arms, "arm"))
     say(f"{', '.join(sizes)}: {estimate.status}.")
+    withdrawn = "" if estimate.log_summary is None else estimate.log_summary.sentence_on_withdrawn(estimate.bandit)
+    if withdrawn:
+        note(f"{withdrawn} `lmab plan` leaves withdrawn arms out unless --arms names them.")
     if estimate.bins is not None:
         say(_binned(estimate.bins))
     if estimate.curve is not None:
@@ -464,25 +495,24 @@ def _show(
     if estimate.factors is None:
         people_leave, rows = estimate.bandit.leaving is not None, _types(estimate.bandit)
         leave = ["leave after a step"] if people_leave else []
-        show_table("Hidden types", ["", "of the sessions", *leave, "average arm", "best arms (mean reward)"], rows)
+        show_table("Latent types", ["", "share of sessions", *leave, "mean reward", "best arms (mean reward)"], rows)
         if people_leave:
-            by_type = "the type, " if estimate.bandit.leaves_by_type else ""
-            say(f"Who leaves depends on {by_type}the arm and the reward.")
+            say(_leaving(estimate))
         if len(rows) < estimate.n_types:
-            say(f"Left out: {count(estimate.n_types - len(rows), 'type')} that hardly any session has.")
+            say(f"Not shown: {count(estimate.n_types - len(rows), 'type')} with a share below {_NO_SHARE:.2%}.")
     else:
-        say(f"Sessions differ by degrees, at {count(estimate.n_types, 'point')}: {estimate.factors}.")
+        say(f"Continuous latent factors, {count(estimate.n_types, 'integration point')}: {estimate.factors}.")
         head = ["", "size", "one end (loading)", "other end (loading)"]
         show_table("Factors", head, _factors(estimate.factors, estimate.bandit))
-    if sessions.features is not None or sessions.persons is not None:
-        say(f"{estimate.message[:1].upper()}{estimate.message[1:]}.")
+    for sentence in _not_used(estimate):
+        say(sentence)
     rows = _known(estimate)
     if rows:
-        show_table("Known before a session", ["column", "value", "types"], rows)
+        show_table("Shares of the types by feature", ["feature", "value", "types"], rows)
         for remark in _left_out(estimate):
             say(remark)
     if estimate.type_prior is not None and estimate.type_prior.keep is not None:
-        say(f"Who comes back has kept the type with probability {estimate.type_prior.keep:.2f}.")
+        say(f"Returning persons keep their type with probability {estimate.type_prior.keep:.2f}.")
     if wanted is not None:
         more = f"at most about {wanted.sessions:,} more sessions like these"
         say(f"The regret is below {wanted.bound:.4f} now; a regret of {wanted.regret:g} needs {more}.")
@@ -490,8 +520,9 @@ def _show(
         note(remark)
     if verbose:
         _show_details(estimate, known)
-    elif check is not None and check.better_by_degrees:
-        say(check.sentences[0])
+    elif check is not None:
+        for sentence in check.sentences:
+            say(sentence)
 
 
 def _number(estimate: Estimate, curve: Curve, *, verbose: bool) -> str:
@@ -504,6 +535,7 @@ def _number(estimate: Estimate, curve: Curve, *, verbose: bool) -> str:
 
 def _show_details(estimate: Estimate, known: Identifiability) -> None:
     """What stands behind the verdict, and what the log can tell."""
+    say(f"{estimate.message[:1].upper()}{estimate.message[1:]}.")
     if estimate.check is not None:
         rows = [[name, text] for name, text in estimate.check.details.items()]
         show_table("Held-out log-likelihood of a session", ["", "gain"], rows)

@@ -25,6 +25,7 @@ _LEARNERS: dict[str, Callable[[int | str], Learner]] = {
     "ed-mle": lambda number: learning.EDMLE(_number(number)),
     "ed-moments": lambda number: learning.EDMoments(_number(number)),
     "tensor": lambda number: learning.Tensor(_number(number)),
+    "clustering": lambda number: learning.Clustering(_number(number)),
     "l-ucrl": lambda number: learning.LUCRL(_number(number)),
     "l-ucrl-published": lambda number: learning.LUCRL(_number(number), refit=False),
     "ucb": lambda number: learning.UCB(),

@@ -1,8 +1,9 @@
-"""`lmab sample`, `lmab simulate` and `lmab pack`: write a log, of made-up visitors, of a bandit, or in packed form."""
+"""`lmab sample`, `lmab simulate`, `lmab split` and `lmab pack`: write a log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from .._html import count
 from ..checks import check_writable
 from ..data.log_files import is_csv
 from ..data.sessions import Sessions
+from ..data.splitting import split_log
 from ..errors import InvalidArgument
 from ..evaluation.off_policy import with_propensities
 from ..model.bandit import LatentBandit
@@ -54,28 +56,32 @@ def shop() -> LatentBandit:
 
 
 def shop_log(n_sessions: int = _SESSIONS, *, seed: int = 0) -> Sessions:
-    """Sessions of the shop, which showed its items at random."""
-    bandit = shop()
-    return play(bandit, Uniform(bandit.n_arms), n_sessions=n_sessions, horizon=STEPS, rng=seed)
+    """Simulate sessions of the shop, which showed six of its items at random, none of them twice."""
+    bandit, rng = shop(), np.random.default_rng(seed)
+    types = rng.choice(bandit.n_types, n_sessions, p=bandit.weights)
+    arms = rng.permuted(np.tile(np.arange(bandit.n_arms), (n_sessions, 1)), axis=1)[:, :STEPS]
+    clicks = rng.random(arms.shape) < bandit.means[types[:, None], arms]
+    log = Sessions.from_arrays(arms, clicks.astype(float), n_arms=bandit.n_arms)
+    return replace(log, arm_labels=bandit.arm_labels)
 
 
 def write_shop(log: Sessions, path: Path) -> None:
-    """Write the log as a shop would have it: the columns session, item and click."""
-    names = [str(name) for name in log.arm_labels or ()]
+    """Write the log as a shop would have it: the columns session, item and click; ids sort in the order of time."""
+    names, width = [str(name) for name in log.arm_labels or ()], len(str(len(log)))
     lines = ["session,item,click"]
     for number, session in enumerate(log, start=1):
         seen = zip(session.arms.tolist(), session.rewards.tolist(), strict=True)
-        lines += [f"v{number},{names[arm]},{int(click)}" for arm, click in seen]
+        lines += [f"v{number:0{width}},{names[arm]},{int(click)}" for arm, click in seen]
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def sample(
     output: Annotated[Path, typer.Argument(help="The log to write: a CSV file.")] = Path("shop.csv"),
-    sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = _SESSIONS,
+    sessions: Annotated[int, typer.Option(help="Number of sessions.", min=1)] = _SESSIONS,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Write a sample log: a shop shows six of its twelve items to each visitor. The visitors are made up.
+    """Write a simulated log: a shop shows six of its twelve items to each visitor, none of them twice.
 
     Example: lmab sample shop.csv
     """
@@ -85,7 +91,7 @@ def sample(
     if as_json:
         show_json({"output": str(output), "sessions": len(log), "steps": log.n_steps, "arms": log.n_arms})
         return
-    say(f"{count(len(log), 'session')} of made-up visitors written to {output}: what each was shown and clicked on.")
+    say(f"{count(len(log), 'simulated session')} written to {output}: the items that were shown, and the clicks.")
     say(f"Next: lmab fit {output} --arm item --reward click")
 
 
@@ -105,7 +111,7 @@ def simulate(
     sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 10_000,
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)] = 5,
     kind: Annotated[Kind, typer.Option(help="Kind of the bandit drawn.")] = _SPHERICAL,
-    types: Annotated[int, typer.Option(help="Hidden types of the bandit drawn.", min=1)] = 4,
+    types: Annotated[int, typer.Option(help="Latent types of the bandit drawn.", min=1)] = 4,
     arms: Annotated[int, typer.Option(help="Arms of the bandit drawn.", min=1)] = 20,
     save_model: Annotated[Path | None, typer.Option(help="Where to write the bandit drawn.")] = None,
     seed: Seed = 0,
@@ -170,3 +176,38 @@ def pack(
     sizes_said = (count(len(packed), "session"), count(packed.n_steps, "step"), count(packed.n_arms, "arm"))
     say(f"{', '.join(sizes_said)} written to {output}, in {count(n_partitions, 'partition')}.")
     say(f"Next: lmab fit {output} -o model.lmab")
+
+
+def split(
+    log: Annotated[
+        list[Path], typer.Argument(help="The log, one row per step: Parquet, CSV, JSON lines; files or folders.")
+    ],
+    test: Annotated[
+        float, typer.Option(help="Share of the sessions kept for the evaluation.", min=0.01, max=0.99)
+    ] = 0.2,
+    session: Annotated[str, typer.Option(help="Column of the session's id.")] = "session",
+    person: Annotated[
+        str | None, typer.Option(help="Column of the person: all sessions of a person go to the same log.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the two logs [default: that of the log].")
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="Encoding of text files.")] = "utf-8",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Split a log into two logs: NAME-train to fit a model to, and NAME-test to evaluate its policy on.
+
+    Rows are copied with all of their columns. If persons return, name their column, because a model that has seen a
+    person is not evaluated on new people otherwise.
+
+    Example: lmab split shop.csv --test 0.2
+    """
+    made = split_log(log, by=person or session, test=test, seed=seed, folder=output, encoding=encoding)
+    unit = "session" if person is None else "person"
+    if as_json:
+        sizes = {"unit": unit, "n_train": made.n_train, "n_test": made.n_test}
+        show_json({"train": str(made.train), "test": str(made.test), **sizes})
+        return
+    say(f"{count(made.n_train, unit)} written to {made.train}, {count(made.n_test, unit)} to {made.test}.")
+    say(f"Next: lmab fit {made.train}, and later lmab evaluate POLICY --logs {made.test}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -40,7 +40,9 @@ class Columns:
     session: Annotated[str, typer.Option("--session", help="Column of the session's id.")] = "session"
     arm: Annotated[str, typer.Option("--arm", help="Column of the arm that was played.")] = "arm"
     reward: Annotated[str, typer.Option("--reward", help="Column of the reward.")] = "reward"
-    step: Annotated[str | None, typer.Option("--step", help="Column that orders steps; else rows are in order.")] = None
+    step: Annotated[
+        str | None, typer.Option("--step", help="Column that orders the steps; without it, rows are in order.")
+    ] = None
     propensity: Annotated[
         str | None, typer.Option("--propensity", help="Column of the probability with which the arm was chosen.")
     ] = None
@@ -51,31 +53,58 @@ class Columns:
         str | None, typer.Option("--person", help="Column of the person; with --time, sessions are made of events.")
     ] = None
     ended: Annotated[
-        str | None, typer.Option("--ended", help="Column of how a session ended: left, went on, or unknown.")
+        str | None, typer.Option("--ended", help="Column with the end of a session: left, went on, or unknown.")
     ] = None
     limit: Annotated[
-        int | None, typer.Option("--limit", help="The log keeps so many steps: shorter sessions left.", min=1)
+        int | None,
+        typer.Option("--limit", help="Maximum length of a session in the log: shorter sessions were left.", min=1),
     ] = None
     time: Annotated[
-        str | None, typer.Option("--time", help="Column of the time of an event: pauses part sessions.")
+        str | None, typer.Option("--time", help="Column of the time of an event: pauses separate sessions.")
     ] = None
     gap: Annotated[str, typer.Option("--gap", help="Pause that ends a session of a person: 90s, 30m, 2h, 1d.")] = "30m"
     at_most: Annotated[
-        int | None, typer.Option("--at-most", help="Keep this many steps of a session, from its first.", min=1)
+        int | None,
+        typer.Option(
+            "--at-most", help="Keep this many steps of a session, from its first (of the arms that are kept).", min=1
+        ),
     ] = None
     missing: Annotated[Missing, typer.Option("--missing", help="Steps without a reward: error, drop, or zero.")] = (
         _ERROR
     )
     encoding: Annotated[str, typer.Option("--encoding", help="Encoding of text files.")] = "utf-8"
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)  # names that the command line gave
+    stored: frozenset[str] = field(default=frozenset(), compare=False, repr=False)  # names that were taken from a model
+
+    def for_model(self) -> tuple[tuple[str, str | int], ...]:
+        """Return what a model file stores, so that later commands need no names again."""
+        changed = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) != getattr(COLUMNS, name)}
+        return tuple((name, value if isinstance(value, int) else str(value)) for name, value in changed.items())
+
+    def of_model(self, model: Any) -> Columns:
+        """Return these options with those of the log of the fit for all that the command line did not give."""
+        known: dict[str, Any] = dict(model.columns) if isinstance(model, Estimate) else {}
+        if "missing" in known:
+            known["missing"] = Missing(known["missing"])
+        if self.given & {"session", "step", "ended", "limit"}:
+            known = {name: value for name, value in known.items() if name not in ("time", "gap")}
+        elif "time" in self.given:
+            known = {name: value for name, value in known.items() if name not in ("session", "step", "ended", "limit")}
+        taken = {name: value for name, value in known.items() if name in OPTIONS and name not in self.given}
+        return replace(self, **taken, given=frozenset(OPTIONS), stored=self.stored | taken.keys())
 
     def read(self, path: Path | list[Path], *, arms_of: LatentBandit | Policy | Estimate | None = None) -> Sessions:
         """The log at `path`, with the arms of a model or policy: an arm that the model does not know is an error.
 
-        Steps of arms that were left out of the fit, because they are rare, are left out here too.
+        Options that were not given are those of the fit, if `arms_of` is its estimate. Steps of arms that were left out
+        of the fit, because they are rare, are left out here too.
         """
+        if isinstance(arms_of, Estimate) and arms_of.columns:
+            self = self.of_model(arms_of)
         if isinstance(arms_of, Estimate) and arms_of.left_out:
             whole = arms_of.bandit.with_arms(arms_of.left_out)
-            return arms_of.without_rare(self.read(path, arms_of=whole)).load()
+            log = arms_of.without_rare(replace(self, at_most=None).read(path, arms_of=whole)).load()
+            return log if self.at_most is None else log.first_steps(self.at_most)
         arms_of = arms_of.bandit if isinstance(arms_of, Estimate) else arms_of
         labels = None if arms_of is None else arms_of.arm_labels
         if arms_of is not None and labels is None and arms_of.n_arms is not None:
@@ -109,7 +138,7 @@ class Columns:
         return Sessions.read(path, session=self.session, step=self.step, **shared, **self._of_sessions)
 
     def _opened(self, folder: Path) -> Packed:
-        if self != COLUMNS:
+        if any(getattr(self, name) != getattr(COLUMNS, name) for name in set(OPTIONS) - self.stored):
             raise InvalidArgument(
                 f"{folder} is a packed log, whose columns were named when it was packed: give `lmab pack` the options "
                 f"of columns"
@@ -171,32 +200,45 @@ def _by_number(log: Sessions) -> Sessions:
 
 
 COLUMNS = Columns()
+OPTIONS = tuple(one.name for one in fields(Columns) if one.name not in ("given", "stored"))
 
 
 _FIRST = ("session", "arm", "reward")  # These options stand among the first; the others have a group of their own.
-_PANEL = "How to read the log"
+_PANEL = "Format of the log"
 
 
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option per field of `Columns` in the place of its parameter `columns`."""
-    options = {name: _grouped(name, hint) for name, hint in get_type_hints(Columns, include_extras=True).items()}
+    of_columns = get_type_hints(Columns, include_extras=True)
+    options = {name: _grouped(name, of_columns[name]) for name in OPTIONS}
     hints = get_type_hints(command, include_extras=True)
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         if name == "columns":
             parameters += [parameter.replace(name=f.name, annotation=options[f.name], default=f.default)
-                           for f in fields(Columns)]  # fmt: skip
+                           for f in fields(Columns) if f.name in OPTIONS]  # fmt: skip
         else:
             parameters.append(parameter.replace(annotation=hints[name]))
 
     @wraps(command)
     def expanded(**given: Any) -> None:
-        columns = Columns(**{name: given.pop(name) for name in options})
+        context: typer.Context = given.pop("context")
+        said = frozenset(name for name in options if _is_given(context, name))
+        read = {name: given.pop(name) for name in options}
+        columns = Columns(**{name: value for name, value in read.items() if value != ""}, given=said)  # "": the default
         command(columns=columns, **given)
 
+    parameters.append(context)
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return expanded
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line or the environment sets an option."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def _grouped(name: str, hint: Any) -> Any:
@@ -208,7 +250,7 @@ def _grouped(name: str, hint: Any) -> Any:
     return Annotated[hint.__origin__, info]
 
 
-PLACE, MORE = "Where it runs", "More"  # Groups of options in the help of several commands.
+PLACE, MORE = "Execution", "More"  # Groups of options in the help of several commands.
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.", rich_help_panel=MORE)]
 ClusterAddress = Annotated[
@@ -217,7 +259,7 @@ ClusterAddress = Annotated[
         "--cluster", help="Run on the Dask cluster with this scheduler: tcp://host:8786.", rich_help_panel=PLACE
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0, rich_help_panel=MORE)]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0, rich_help_panel=MORE)]
 
 INTERRUPTED = 130  # A command that Ctrl-C stopped exits with this code.
 NOT_CHECKED = (
@@ -260,6 +302,14 @@ def load_planned(path: Path) -> Policy | Plan:
     if not isinstance(value, Policy | Plan):
         model = path if isinstance(value, LatentBandit | Estimate) else "MODEL"
         raise _wrong(path, value, "policy", f"`lmab plan {model}` makes a policy from a model")
+    return value
+
+
+def load_either(path: Path) -> LatentBandit | Estimate | Policy | Plan:
+    """Return the model or the policy in a file."""
+    value = _load(path, "policy or a model", "`lmab fit` makes a model from it")
+    if not isinstance(value, LatentBandit | Estimate | Policy | Plan):
+        raise _wrong(path, value, "policy or a model", "`lmab fit` makes a model from a log")
     return value
 
 
@@ -316,8 +366,16 @@ def check_summary(planned: Policy | Plan) -> dict[str, Any] | None:
     return None if check is None else {"agrees": check.agrees, "verdict": check.verdict}
 
 
+def contradicted(planned: Policy | Plan) -> dict[str, str]:
+    """Return the assumptions that the log of the fit contradicts, each with its sentence."""
+    estimate = planned.estimate if isinstance(planned, Plan) else None
+    return {} if estimate is None else estimate.contradicted
+
+
 def tell_check(planned: Policy | Plan) -> None:
-    """The check for people: a note where it does not confirm the types, or where none was made."""
+    """Print the held-out check of the fit, and a note on each assumption that the log of the fit contradicts."""
+    for sentence in contradicted(planned).values():
+        note(sentence)
     check = check_of(planned)
     if check is None:
         if isinstance(planned, Plan) and planned.estimate is not None:

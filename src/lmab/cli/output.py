@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,7 @@ from rich.table import Table
 
 from ..errors import LmabWarning
 
+_EVERY, _BRIEF, _FIRST = 10.0, 20.0, 3  # seconds between lines, seconds without any, steps before the first estimate
 console = Console()
 errors = Console(stderr=True)
 
@@ -79,6 +81,27 @@ def working(what: str) -> Iterator[None]:
     with _bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
         bar.add_task(what, total=None)
         yield
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int, float], None]]:
+    """Yield a function that shows how many of how many steps are done and about how many seconds are left.
+
+    On a terminal it is a bar. Elsewhere it is a line on standard error at the start and every ten seconds, unless all
+    takes less than twenty.
+    """
+    with progress() as bar:
+        task, began, said = bar.add_task(what, total=None), perf_counter(), [-_EVERY]
+
+        def show(done: int, total: int, left: float) -> None:
+            bar.update(task, completed=done, total=total)
+            now = perf_counter() - began
+            if not bar.disable or done < _FIRST or now - said[0] < _EVERY or (said[0] < 0 and now + left < _BRIEF):
+                return
+            said[0] = now
+            errors.print(f"{what}: {done:,} of {total:,}, about {left:.0f} s left", style="dim", soft_wrap=True)
+
+        yield show
 
 
 def _bar(*columns: ProgressColumn) -> Progress:

@@ -1,4 +1,4 @@
-"""`lmab plan`: make a session policy with bounds from a model."""
+"""`lmab plan`: plan a session policy for a model, with bounds on the best one."""
 
 from __future__ import annotations
 
@@ -14,26 +14,38 @@ from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
-from .options import Json, bandit_of, check_summary, load_fitted, tell_check
-from .output import progress, say, show_json
+from .options import Json, bandit_of, check_summary, contradicted, load_fitted, tell_check
+from .output import note, progress, say, show_json
+
+_MODEL_ONLY = (
+    "These values are for the model alone. The log contradicts an assumption of the model, so claims about real "
+    "sessions are not supported."
+)
 
 
 def plan(
     model: Annotated[Path, typer.Argument(help="The model: a file from `lmab fit` or `LatentBandit.save`.")],
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")] = Path("policy.lmab"),
-    repeats: Annotated[bool, typer.Option(help="May a session play an arm twice?")] = True,
+    repeats: Annotated[
+        bool | None,
+        typer.Option("--repeats/--no-repeats", help="May a session play an arm twice? [default: as in the log]"),
+    ] = None,
+    arms: Annotated[
+        str | None,
+        typer.Option(help="Arms to plan with, such as tea,milk [default: all that were not withdrawn before its end]."),
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Plan with types that held-out sessions do not support.")
     ] = False,
     gap: Annotated[
         float | None,
-        typer.Option(help="Stop when this relative gap to the optimum is proved [default: 0.01].", min=0.0),
+        typer.Option(help="Stop when the relative gap of the bounds is this small [default: 0.01].", min=0.0),
     ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds at most; the bounds hold after any time.", min=0.1)] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Plan sessions: make a policy, and prove how close it is to the best one.
+    """Plan a session policy for a model, with bounds on the value of the best policy.
 
     Example: lmab plan model.lmab --horizon 5 --no-repeats -o policy.lmab
     """
@@ -42,7 +54,8 @@ def plan(
     with progress() as bar:
         task = bar.add_task("planning", total=None)
         made = make_plan(
-            fitted, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats, anyway=anyway,
+            fitted, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats,
+            arms=None if arms is None else _labels(arms, bandit_of(fitted)), anyway=anyway,
             progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
         )  # fmt: skip
     made.save(output)
@@ -51,33 +64,58 @@ def plan(
         show_json(summary)
         return
     tell_check(made)
+    _tell_log(made, follows=repeats is None, named=arms is not None)
     if made.fixed:
         other = "" if bandit_of(fitted).n_types == 1 else " Say --anyway to plan with the types."
-        say(f"So the plan is the best fixed choice, which earns {made.lower:.4f}.{other}")
+        say(f"So the plan is the best fixed choice, which earns {made.lower:.4f} on the model.{other}")
+        if contradicted(made):
+            note(_MODEL_ONLY)
         say(f"Policy written to {output}.")
         return
     if made.status is not Status.CERTIFIED or ";" in made.message:  # else the bounds below say it all
         say(made.message)
     steps = f" of {steps_of(horizon, people_leave=True)}" if made.people_leave else ""
     say(
-        f"On this model a session{steps} is proved to earn at least {made.lower:.4f}; "
-        f"no policy earns more than {made.upper:.4f}."
+        f"On this model the policy earns at least {made.lower:.4f} per session{steps}, and no policy earns more than "
+        f"{made.upper:.4f} (proved bounds)."
     )
-    say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
+    say(f"The best fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
     say(f"Policy written to {output}. Next: lmab report {model} {output} --certify LOG, with the log of the fit")
+
+
+def _labels(text: str, bandit: LatentBandit) -> list[str | int]:
+    """Return the labels of the arms that --arms names."""
+    names = {str(label): label for label in bandit.arm_labels or range(bandit.n_arms)}
+    return [names.get(part.strip(), part.strip()) for part in text.split(",")]
+
+
+def _tell_log(made: Plan, *, follows: bool, named: bool) -> None:
+    """Say what the plan took from the log: whether arms repeat, and which arms were withdrawn."""
+    summary = None if made.estimate is None else made.estimate.log_summary
+    if made.estimate is None or summary is None:
+        return
+    if follows and made.repeats:
+        say(f"A session may play an arm twice, because {summary.reason}; --no-repeats forbids it.")
+    elif follows:
+        say(f"No session plays an arm twice, because {summary.reason}; --repeats allows it.")
+    withdrawn = "" if named else summary.sentence_on_withdrawn(made.estimate.bandit)
+    if withdrawn:
+        note(f"{withdrawn} The plan leaves them out; --arms names the arms to plan with.")
 
 
 def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:
     return {
         "output": str(output),
         "horizon": made.horizon,
+        "repeats": made.repeats,
         "status": made.status,
         "message": made.message,
         "lower": made.lower,
         "upper": made.upper,
         "gap": made.gap,
-        "fixed": bandit.best_fixed(made.horizon, made.repeats),
+        "fixed": made.of_kept_arms(bandit).best_fixed(made.horizon, made.repeats),
         "follows_the_check": made.fixed,
         "first_arm": bandit.label(made.policy.act_on([])),
         "check": check_summary(made),
+        "contradicted": contradicted(made),
     }

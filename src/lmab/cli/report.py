@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated
 
 import typer
@@ -30,8 +31,9 @@ from .options import (
     load_planned,
     with_columns,
 )
-from .output import say, show_json, working
+from .output import counting, note, say, show_json, working
 
+_LEAST = 1.0  # seconds that are left for planning after a certificate, at least
 _SEED = 0  # A certificate draws its models with this seed.
 
 
@@ -40,7 +42,7 @@ def report(
     model: Annotated[Path, typer.Argument(help="The model: a file from `lmab fit` or `LatentBandit.save`.")],
     policy: Annotated[Path | None, typer.Argument(help="The policy; without one, a policy is planned.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
-    logs: Annotated[Path | None, typer.Option(help="Sessions the model was not fitted to, to check it on.")] = None,
+    logs: Annotated[Path | None, typer.Option(help="Held-out sessions, on which the model is checked.")] = None,
     certified: Annotated[Path | None, typer.Option("--certify", help="The log that the model was fitted to.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="A certificate that `lmab evaluate --certify` saved, instead of a new one.")
@@ -49,17 +51,19 @@ def report(
     horizon: Annotated[
         int | None, typer.Option(help="Steps per session; by default the policy's, or 5.", min=1)
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 20.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds at most for certificate and planning.", min=0.1)] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Write a report: the types, what personalisation is worth, the policy's first steps, how well the model predicts.
+    """Write an HTML report: latent types, estimated gain, first steps of the policy, and calibration.
 
     Example: lmab report model.lmab policy.lmab --logs heldout.parquet
     """
     check_writable(output)
     fitted, planned = load_fitted(model), None if policy is None else load_planned(policy)
     bandit = bandit_of(fitted)
-    found = _certificate(policy, planned, certified, certificate, columns)
+    began = perf_counter()
+    found = _certificate(policy, planned, certified, certificate, columns, time_limit)
+    left = time_limit if certified is None else max(time_limit - (perf_counter() - began), _LEAST)
     given = {
         "model file": model, "policy file": policy, "held-out log": logs, "log of the fit": certified,
         "certificate file": certificate,
@@ -69,9 +73,9 @@ def report(
             fitted,
             _with_bounds(planned, bandit, horizon),
             horizon=horizon,
-            sessions=None if logs is None else columns.read(logs, arms_of=bandit),
+            sessions=None if logs is None else columns.read(logs, arms_of=fitted),
             certificate=found,
-            time_limit=time_limit,
+            time_limit=left,
             settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
         )
     reporting.write(contents, output)
@@ -79,7 +83,12 @@ def report(
 
 
 def _certificate(
-    path: Path | None, planned: Policy | Plan | None, certified: Path | None, saved: Path | None, columns: Columns
+    path: Path | None,
+    planned: Policy | Plan | None,
+    certified: Path | None,
+    saved: Path | None,
+    columns: Columns,
+    time_limit: float,
 ) -> Certificate | None:
     """The certificate to quote, made from the log of the fit or read from a file; None where none is asked for."""
     if certified is None and saved is None:
@@ -91,8 +100,9 @@ def _certificate(
         raise InvalidArgument(f"{option} needs the policy to certify, as the second argument")
     if certified is not None:
         log = columns.read(certified, arms_of=arms_behind(planned))
-        with working("certifying"):
-            return certify(*estimate_behind(path, planned), log, rng=_SEED)
+        with counting("certifying") as shown:
+            behind = estimate_behind(path, planned)
+            return certify(*behind, log, rng=_SEED, time_limit=time_limit, progress=shown)
     assert saved is not None
     found = load_certificate(saved)
     if not isinstance(planned, Plan) or not found.is_about(planned):
@@ -119,9 +129,17 @@ def _check(fitted: LatentBandit | Estimate) -> dict[str, str]:
 def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
     worth = contents.worth
     if as_json:
-        values = {"fixed": worth.fixed, "policy": worth.policy.mean, "upper": worth.upper, "known": worth.known}
+        values = {
+            "fixed": worth.fixed,
+            "policy": worth.policy.mean,
+            "upper": worth.upper,
+            "known": worth.known,
+            "logged": contents.logged,
+            "baselines": dict(worth.baselines),
+        }
         verdict = {"sure": contents.verdict.sure, "verdict": contents.verdict.sentence}
-        show_json({"output": str(output), "horizon": contents.horizon, **values, **verdict})
+        held = None if contents.held_out is None else {"is_log_of_fit": contents.held_out.fitted}
+        show_json({"output": str(output), "horizon": contents.horizon, **values, **verdict, "held_out": held})
         return
     if contents.fixed:
         say(f"This policy is the best fixed choice, which earns {worth.fixed:.4g} on the model.")
@@ -131,7 +149,13 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
             f"On the model a session of {steps} earns {worth.policy.mean:.4g} under this policy and "
             f"{worth.fixed:.4g} with the best fixed choice; no policy earns more than {worth.upper:.4g}."
         )
+    for sentence in contents.contradicted:
+        note(sentence)
     if contents.certificate is not None:
-        say(f"In truth, by the certificate: {contents.certificate.claims}")
+        say(f"Certificate: {contents.certificate.claims}")
+    if contents.logged is not None:
+        say(f"As logged, a session earned {contents.logged:.4g}.")
+    if contents.held_out is not None and contents.held_out.fitted:
+        note(contents.held_out.verdict(sure=False))
     say(contents.verdict.sentence)
     say(f"Report written to {output.resolve()}")

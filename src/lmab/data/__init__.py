@@ -9,5 +9,7 @@ if TYPE_CHECKING:
     from .packed import Packed as Packed
     from .packing import pack as pack
     from .sessions import Sessions as Sessions
+    from .splitting import LogSplit as LogSplit
+    from .splitting import split_log as split_log
 
 __getattr__, __dir__, __all__ = door(__name__)

@@ -7,6 +7,7 @@ missing values, which never drop a session.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Integer, Shaped
-from ..errors import InvalidArgument, InvalidData
+from ..errors import InvalidArgument, InvalidData, LmabWarning
 
 ENDED = ("left", "went on", "unknown")  # how a session ended: the person left, we cut it, the log has a limit there
 LEFT, WENT_ON, UNKNOWN = range(3)  # their codes
@@ -22,6 +23,7 @@ STRANGER = np.iinfo(np.int64).min  # the person of a session, where ids are inte
 _WIDE = 1 << 62  # keys of rows stay below this
 _WIDEST = 1 << 63  # Ids of persons, too.
 _EXACT = 1 << 53  # Integers below it are exact as floats.
+_PER_WORD = 10  # distinct numbers for each word in a column of numbers; codes that mix both have fewer
 _YES, _NO = ("true", "1", "1.0"), ("false", "0", "0.0")  # whether the person left, in columns of other forms
 
 
@@ -196,7 +198,8 @@ def _untyped(name: str, texts: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
     """Texts as numbers, where all of them are."""
     import pyarrow as pa
 
-    return column_values(name, np.array(_as_numbers(pa.array(texts.tolist(), pa.string())).to_pylist(), object))
+    found = _mostly_numbers(name, pa.array(texts.tolist(), pa.string()))
+    return column_values(name, np.array(found.to_pylist(), object))
 
 
 def _is_missing(value: Any) -> bool:
@@ -295,7 +298,7 @@ class SessionColumn:
             encoded = encoded.combine_chunks()
         texts = encoded.dictionary
         if self._untyped and pa.types.is_string(texts.type):
-            texts = _as_ids(texts) if self._ids else _as_numbers(texts)
+            texts = _as_ids(texts) if self._ids else _mostly_numbers(self.name, texts)
         listed = np.array([*(None if _is_missing(one) else one for one in texts.to_pylist()), None], object)
         codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
         codes[np.array([one is None for one in listed])[codes]] = len(texts)
@@ -347,6 +350,39 @@ def _as_numbers(texts: Any) -> Any:
         return texts.cast(pa.float64())
     except pa.ArrowInvalid:
         return texts
+
+
+def _mostly_numbers(name: str, texts: Any) -> Any:
+    """Return the distinct texts of an untyped file as numbers if all of them are, but for a few words.
+
+    Words such as "unknown" stand for missing values in a column of numbers; as text, each number would become a
+    category of its own. A warning names them.
+    """
+    import pyarrow as pa
+
+    numbers = _as_numbers(texts)
+    if not pa.types.is_string(numbers.type):
+        return numbers
+    parsed = {text: _parsed(text) for text in texts.to_pylist() if text is not None}
+    words = sorted(text for text, number in parsed.items() if number is None)
+    if not words or len(parsed) - len(words) < _PER_WORD * len(words):
+        return texts
+    shown = ", ".join(map(repr, words[:3])) + (", ..." if len(words) > 3 else "")
+    warnings.warn(
+        f"column {name!r} must hold numbers or text, got numbers and {shown}, read as missing: rename the numbers if "
+        f"they are names",
+        LmabWarning,
+        stacklevel=2,
+    )
+    return pa.array([None if text is None else parsed[text] for text in texts.to_pylist()], pa.float64())
+
+
+def _parsed(text: str) -> float | None:
+    """Return the number that a text stands for; None if it is a word."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _as_ids(texts: Any) -> Any:

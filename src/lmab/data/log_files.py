@@ -33,7 +33,7 @@ def csv_batches(path: Path, columns: Columns, encoding: str) -> Iterator[Iterato
     import pyarrow.csv
 
     reading = pa.csv.ReadOptions(block_size=CSV_BLOCK, encoding=known_encoding(encoding))
-    delimiter = _delimiter(path, columns, encoding)
+    delimiter = delimiter_of(path, columns, encoding)
     parsing = pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
     points = (".", ",") if delimiter == ";" else (".",)  # where semicolons separate, commas may stand for points
     for point in points:
@@ -70,9 +70,9 @@ def known_encoding(encoding: str) -> str:
         ) from None
 
 
-def _delimiter(path: Path, columns: Columns, encoding: str) -> str:
+def delimiter_of(path: Path, columns: Columns, encoding: str) -> str:
     """The separator under which the header has the wanted columns, or most columns."""
-    with _opened(path) as file:
+    with opened(path) as file:
         lines = file.read(_HEADER).decode(encoding, errors="replace").lstrip("\ufeff\r\n").splitlines()
     wanted = {name for name in columns.values() if name is not None}
 
@@ -89,7 +89,7 @@ def _delimiter(path: Path, columns: Columns, encoding: str) -> str:
 @contextmanager
 def json_batches(path: Path, columns: Columns, encoding: str) -> Iterator[Iterator[Any]]:
     """One JSON object a line; the types are those of the first block."""
-    with _opened(path) as file:
+    with opened(path) as file:
         yield _json_blocks(file, columns, known_encoding(encoding))
 
 
@@ -128,7 +128,7 @@ def _json_field(field: Any, columns: Columns) -> Any:
     return pa.field(field.name, pa.float64() if wide else field.type)
 
 
-def _opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
     opener: Any = _OPENERS.get(path.suffix.lower(), open)
     return cast(BinaryIO, opener(path, "rb"))
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
-from ..checks import Rng, check_count, check_rng
+from ..checks import Rng, check_count, check_rng, whole, whole_array
 from ..errors import InvalidArgument, InvalidData
 from . import ingest, rows
 from .columns import FEATURE
-from .features import ENDED, LEFT, Features, ending_codes, person_values, require_endings
+from .features import ENDED, LEFT, WENT_ON, Features, ending_codes, person_values, require_endings
 from .ingest import ReadOptions, step_numbers
 from .log_files import Paths
 
@@ -92,7 +92,7 @@ class Sessions:
             >>> log.features["country"], log.ended
             (array(['de', 'fr'], dtype=object), array(['unknown', 'left'], dtype='<U7'))
         """
-        arms, rewards = np.asarray(arms), np.asarray(rewards, np.float64)
+        arms, rewards = whole_array(np.asarray(arms)), np.asarray(rewards, np.float64)
         if arms.ndim != 2 or arms.shape != rewards.shape or 0 in arms.shape:
             raise InvalidArgument(
                 f"arms and rewards must be (N, H) arrays of the same shape with N, H >= 1, "
@@ -110,7 +110,7 @@ class Sessions:
                 raise InvalidArgument(f"propensities must have shape {arms.shape}, got {propensities.shape}")
             propensities = propensities[played]
         flat = arms[played]
-        n_sessions, size = len(lengths), n_arms or int(flat.max()) + 1
+        n_sessions, size = len(lengths), whole(n_arms) or int(flat.max()) + 1
         known = None if features is None else Features.of(features, n_sessions)
         endings = None if ended is None else ending_codes(ended, n_sessions)
         return cls(flat, rewards[played], _offsets(lengths), size, propensities, None, known, persons, endings)
@@ -428,6 +428,21 @@ class Sessions:
         names = self.arm_labels or range(self.n_arms)
         labels = tuple(names[arm] for arm in kept.tolist())
         return replace(found, arms=place[found.arms], n_arms=len(kept), arm_labels=labels)
+
+    def first_steps(self, n: int) -> Sessions:
+        """Return the sessions with at most `n` steps; those that are cut went on, if the log says how sessions ended.
+
+        Examples:
+            >>> import lmab
+            >>> log = lmab.Sessions.from_arrays([[0, 1, 1], [1, 2, 0]], [[1.0, 0.0, 1.0]] * 2)
+            >>> log.first_steps(2).arms
+            array([0, 1, 1, 2], dtype=int32)
+        """
+        lengths = np.minimum(self.lengths, check_count("n", n))
+        found = replace(self, endings=None)._taken(np.flatnonzero(self.steps < n), _offsets(lengths), slice(None))
+        if self.endings is None:
+            return found
+        return replace(found, endings=np.where(self.lengths > n, WENT_ON, self.endings).astype(np.uint8))
 
     def split(self, fraction: float = 0.5, *, rng: Rng) -> tuple[Sessions, Sessions]:
         """Two logs: a random `fraction` of the sessions, and the others. Steps of a session stay together.

@@ -292,8 +292,20 @@ class CategoricalArms:
         kernels.beta_evidence(paid, missed, first, second, grid.rising, shift, grid.n_spreads, evidence)
         kernels.laws(
             evidence, grid.centre_laws, grid.centre_prior, grid.spread_laws, grid.spread_prior,
-            judges(len(paid), self._sweep), self._laws[i], rng.random(2 + len(paid)), self._choice[i],
+            self._judges(i, paid + missed), self._laws[i], rng.random(2 + len(paid)), self._choice[i],
         )  # fmt: skip
+
+    def _judges(self, i: int, plays: Float[Array, "A M"]) -> Integer[Array, "j"]:
+        """Return the arms by which the laws of a split are drawn: those that have plays there, or none in this sweep.
+
+        Arms without plays say nothing about laws. Laws of many splits of many arms are drawn in turn, because they
+        move less from sweep to sweep than the rewards that are drawn from them, and cost most of a sweep.
+        """
+        every = max(len(plays) * len(self._splits) // _JUDGES, 1) if len(self._splits) > 1 else 1
+        if (self._sweep + i) % min(every, len(self._splits)):
+            return np.arange(0)
+        found = judges(len(plays), self._sweep // every)
+        return found[plays[found].any(axis=1)]
 
 
 def judges(n_arms: int, sweep: int) -> Integer[Array, "j"]:

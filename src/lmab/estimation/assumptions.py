@@ -1,10 +1,18 @@
-"""Assumptions about a log, tested from the log itself: what a fit and its certificate take for granted.
+"""Tests of four assumptions of a fit and its certificate on the log itself.
 
-Whatever was seen in a session may decide what happens next. Who it is may not, beyond what was seen: neither which arm
-is *shown*, nor who is *leaving*; and the shares of types must not *drift*. Each test compares the belief about the type
-before something happened with what the whole session says about the type, and is 0 on average where the assumption
-holds, however the arms were chosen. A weaker property, that the next arm *reacts* to the reward, is no fault of a log,
-but arms are then known from those they suit.
+What a session has seen may decide what happens next; its latent type may not, beyond what was seen. So the type must
+decide neither which arm is *shown* (selective exposure) nor when a session is *leaving* (attrition), the mixture of
+types and the rewards of arms must not *drift* over the log, and the reward of an arm must not depend on the *step*.
+
+The tests are score tests with the variance between sessions. If the model is right, each score has mean 0 however the
+log chose its arms, because beliefs are martingales. If the model is wrong (too few types), *step* and *drift* still
+have mean 0 on logs whose arms do not depend on the session, and *shown* fires only if the arms follow the session: its
+other arms, or the belief from its other steps, neither of which arms drawn at random do. If arms or lengths follow the
+rewards of the session, too few types make rewards seem to depend on the step; so *step* must fire with more types than
+were fitted, too.
+
+A weaker property, that the next arm *reacts* to the reward, is no fault of a log, but the arms are then known from
+sessions that they suit.
 """
 
 from __future__ import annotations
@@ -21,18 +29,22 @@ from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
 from ..model.belief import log_stays
 
-SHOWN, LEAVING, DRIFT = "shown", "leaving", "drift"
-_FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 2.7}  # standard deviations from which an assumption does not hold
+SHOWN, LEAVING, DRIFT, STEP = "shown", "leaving", "drift", "step"
+_FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 3.0, STEP: 3.0}  # standard deviations from which an assumption does not hold
+_ALIKE, _NEIGHBOURS = 2.0, 8  # deviations from which arms follow the session, beside so many neighbouring sessions
 _BEYOND_TYPE = 5.0  # for leaving beyond what types explain, since types are never fitted without error
 _LOOKED_AT = 4_000  # sessions, of a larger log
 _REACTS = 5.0  # standard deviations from which a log is said to react
 _SESSIONS = 20_000  # Sessions of a larger log that are looked at for reactions.
 _PARTS = {2: 0.85, 4: 0.15}  # Parts of the log, in its order, that are compared, and shares of the false alarms.
 _PRIOR = 1.0  # information about every parameter that a prior adds
+_DRIFT_SHARES, _QUARTERS = 0.7, 4  # false alarms of *drift* that the mixture takes; parts in which rewards may differ
+_MORE_TYPES = 3  # in the model that must confirm an effect of the step: with 4, none of 88 logs without one fired
 _SINGULAR = 1e-6  # A direction with a smaller part of the largest variance has none.
 _ITERATIONS = 40  # Iterations of least squares.
 _ROUNDS = 10  # Rounds of proportional fitting.
 _VALUES = 8  # rewards told apart, where there are few
+LOW = 0.01  # p-value below which leaving is said to depend on the arm, or on the reward
 _FEW = 30  # sessions, or sessions that left, below which nothing is said
 _MANY = 32  # types, above which too many shares are compared
 
@@ -46,68 +58,84 @@ class Assumption:
     sentence: str
 
 
+_NOT_ASKED = Assumption(False, 0.0, f"Not tested: the test takes 2 to {_MANY} types and at least {_FEW} sessions.")
+_UNTESTED = Assumption(False, 0.0, "Not tested: the file was written by a version without this test.")
+
+
 @dataclass(frozen=True)
 class Assumptions:
-    """The three assumptions of a fit."""
+    """The four assumptions of a fit."""
 
-    shown: Assumption  # which arms are shown does not depend on who it is, beyond what the session had seen
-    leaving: Assumption  # nor who leaves
-    drift: Assumption  # the shares of types stay the same
+    shown: Assumption  # Exposure does not depend on the type beyond what the session had seen.
+    leaving: Assumption  # Attrition does not depend on the type beyond arm, reward and step.
+    drift: Assumption  # The mixture of types and the rewards of arms stay the same over the log.
+    step: Assumption = _UNTESTED  # The expected reward of an arm does not depend on the step; files may lack this one.
 
     @property
     def by_name(self) -> dict[str, Assumption]:
-        return {SHOWN: self.shown, LEAVING: self.leaving, DRIFT: self.drift}
+        return {SHOWN: self.shown, LEAVING: self.leaving, DRIFT: self.drift, STEP: self.step}
 
 
 def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumptions:
-    """The three assumptions, tested with a fitted bandit on its own log, of which at most 4,000 sessions are looked at.
+    """Test the four assumptions with a fitted bandit on its own log, on at most 4,000 sessions of it.
 
     Examples:
         >>> import lmab
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.4], [0.2, 0.8, 0.6]])
         >>> log = lmab.simulate(truth, lmab.Greedy(truth), n_sessions=2000, horizon=4, rng=0)
         >>> found = tested(truth, log)
-        >>> found.shown.fires, found.leaving.fires, found.drift.fires
-        (False, False, False)
+        >>> [name for name, one in found.by_name.items() if one.fires]
+        []
     """
-    if not 1 < bandit.n_types <= _MANY or len(sessions) < _FEW:
-        return Assumptions(*[Assumption(fires=False, score=0.0, sentence=_NOT_ASKED)] * 3)
+    if len(sessions) < _FEW:
+        return Assumptions(*[_NOT_ASKED] * 4)
+    if bandit.n_types > _MANY:
+        few = _refitted(_part(sessions), bandit, 1 + _MORE_TYPES)
+        return Assumptions(_NOT_ASKED, _NOT_ASKED, _drift(few), _step(few))
     seen = _Seen.of(bandit, sessions)
-    modelled = bandit.leaves_by_type
-    leaving = _leaving_beyond_type(seen) if modelled else _leaving(seen)
-    scores = {SHOWN: _shown(seen), LEAVING: leaving, DRIFT: _drift(seen)}
-    fires = {name: score > _FIRES[name] for name, score in scores.items()}
-    fires[LEAVING] = leaving > (_BEYOND_TYPE if modelled else _FIRES[LEAVING])
-    said = {name: _SAID[name][fires[name]] for name in scores}
-    if modelled:
-        said[LEAVING] = _MODELLED[fires[LEAVING]]
-    return Assumptions(*(Assumption(fires[name], score, said[name]) for name, score in scores.items()))
+    return Assumptions(_exposure(seen), _leaving(seen), _drift(seen), _step(seen))
 
 
-_NOT_ASKED = f"Not tested: that takes 2 to {_MANY} types and at least {_FEW} sessions."
+def exposure(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumption:
+    """Test the assumption *shown* alone."""
+    few = bandit.n_types > _MANY or len(sessions) < _FEW
+    return _NOT_ASKED if few else _exposure(_Seen.of(bandit, sessions))
+
+
+def attrition(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumption:
+    """Test the assumption *leaving* alone."""
+    few = bandit.n_types > _MANY or len(sessions) < _FEW
+    return _NOT_ASKED if few else _leaving(_Seen.of(bandit, sessions))
+
+
+def _judged(name: str, score: float, sentences: tuple[str, str], fires_at: float | None = None) -> Assumption:
+    """Return the assumption with the first sentence, or with the second one if the score contradicts it."""
+    fires = score > (_FIRES[name] if fires_at is None else fires_at)
+    return Assumption(fires, score, sentences[fires])
+
+
+# Each pair: what is said if the assumption holds, and if it does not.
+_SHOWN = (
+    "Which arms were shown did not depend on the type beyond what the session had seen.",
+    "Which arms were shown depends on the type, beyond what the session had seen (selective exposure), so arms seem "
+    "better than they are for others; log what the site knew as a feature, or log some sessions with random arms.",
+)
+_LEAVING = (
+    "Leaving did not depend on the type beyond arm, reward and step.",
+    "Leaving depends on the type or on earlier rewards, beyond arm, reward and step, so long sessions come from "
+    "other people than short ones; fit with leaving, or plan for the steps that nearly everybody reaches.",
+)
 _MODELLED = (
-    "Who leaves depends on the type, and the fit knows by how much.",
-    "Who leaves depends on earlier rewards, beyond type, arm, reward and step, so nobody knows how long sessions last "
-    "under another policy; there are more types than the fit has, or a rule of the site ends sessions (three right "
+    "Leaving depends on the type, and the model includes this.",
+    "Leaving depends on earlier rewards, beyond type, arm, reward and step, so the length of sessions under another "
+    "policy is unknown; there are more types than the fit has, or a rule of the site ends sessions (three right "
     "answers in a row): do not call the end of such a session left.",
 )
-_SAID = {
-    SHOWN: (
-        "Which arms were shown did not depend on the type beyond what the session had seen.",
-        "Which arms were shown depends on who it is, beyond what the session had seen, so arms seem better than they "
-        "are for others; log what the site knew as a feature, or log some sessions with random arms.",
-    ),
-    LEAVING: (
-        "Who leaves did not depend on the type beyond arm, reward and step.",
-        "Who leaves depends on the type or on earlier rewards, beyond arm, reward and step, so long sessions come from "
-        "other people than short ones; fit with leaving, or plan for the steps that nearly everybody reaches.",
-    ),
-    DRIFT: (
-        "The shares of types did not change over the log.",
-        "The shares of types changed over the log, so the fit knows the mixture in the log and not that of the people "
-        "to come; fit to the latest part of the log.",
-    ),
-}  # each where the assumption holds, and where it does not
+_MIXTURE = (
+    "Neither the mixture of types nor the rewards of arms changed over the log.",
+    "The mixture of types changed over the log, so the mixture of future sessions is unknown; fit to the latest part "
+    "of the log.",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +151,7 @@ class _Seen:
 
     @classmethod
     def of(cls, bandit: LatentBandit, sessions: Sessions | Packed) -> _Seen:
-        log = sessions[:: max(1, len(sessions) // _LOOKED_AT)]
+        log = _part(sessions)
         owner = np.repeat(np.arange(len(log)), log.lengths)
         terms = bandit.rewards.log_likelihood(log.arms, log.rewards)
         if bandit.leaves_by_type:
@@ -142,9 +170,19 @@ class _Seen:
         return np.add.reduceat(values, self.log.offsets[:-1], axis=0)
 
 
+def _part(sessions: Sessions | Packed) -> Sessions:
+    """Return the sessions that are looked at, evenly from the whole log."""
+    return sessions[:: max(1, len(sessions) // _LOOKED_AT)]
+
+
 def _normalised(logs: Float[Array, "n M"]) -> Float[Array, "n M"]:
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     return shares / shares.sum(axis=1, keepdims=True)
+
+
+def _exposure(seen: _Seen) -> Assumption:
+    """Test whether exposure depends on the type."""
+    return _NOT_ASKED if seen.bandit.n_types == 1 else _judged(SHOWN, _shown(seen), _SHOWN)
 
 
 def _shown(seen: _Seen) -> float:
@@ -159,9 +197,52 @@ def _shown(seen: _Seen) -> float:
     likes = (bandit.means - bandit.weights @ bandit.means).T  # (A, M)
     moved = seen.whole[seen.owner] - seen.before
     own = seen.per_session((likes[log.arms] * moved).sum(axis=1))
-    rest = _unexplained(own[:, None], _parameter_scores(seen))[:, 0]
-    deviation = np.sqrt((rest**2).sum())
-    return float(rest.sum() / deviation) if deviation > 0 else 0.0
+    by_model = _standardised(_unexplained(own[:, None], _parameter_scores(seen))[:, 0])
+    alike = _alike_arms((likes * np.sqrt(bandit.weights))[log.arms], log)
+    return min(by_model, max(alike, _follows_other_steps(seen, likes[log.arms])) * _FIRES[SHOWN] / _ALIKE)
+
+
+def _follows_other_steps(seen: _Seen, likes: Float[Array, "S M"]) -> float:
+    """Test whether an arm suits the types that the other steps of its session point to.
+
+    The belief without the step itself does not depend on an arm that is drawn at random, whatever is wrong with the
+    model, unless the rewards of other steps do. Neighbouring sessions are subtracted, so that a calendar cancels.
+    """
+    bandit, log = seen.bandit, seen.log
+    terms = np.maximum(bandit.rewards.log_likelihood(log.arms, log.rewards), -700.0)
+    with np.errstate(divide="ignore"):
+        others = _normalised(np.log(bandit.weights) + seen.per_session(terms)[seen.owner] - terms)
+    near = np.mean([np.roll(seen.whole, -shift, axis=0) for shift in range(1, _NEIGHBOURS + 1)], axis=0)
+    centred = likes - (_by_key(likes, log.steps) / np.bincount(log.steps)[:, None])[log.steps]
+    return _standardised(seen.per_session((centred * (others - near[seen.owner])).sum(axis=1)))
+
+
+def _alike_arms(likes: Float[Array, "S M"], log: Sessions) -> float:
+    """Test whether arms of one session suit the same types, more than arms of neighbouring sessions do.
+
+    The test uses no rewards. Sites that select arms by type show arms to a session that are alike; arms that do not
+    depend on the session are not, whatever is wrong with the model of rewards. A common calendar cancels.
+    """
+    centred = likes - (_by_key(likes, log.steps) / np.bincount(log.steps)[:, None])[log.steps]
+    table = np.zeros((len(log), log.horizon, likes.shape[1]))
+    table[np.repeat(np.arange(len(log)), log.lengths), log.steps] = centred
+    sums = table.sum(axis=1)
+    excess = (sums**2).sum(axis=1) - (table**2).sum(axis=(1, 2))
+    for shift in range(1, _NEIGHBOURS + 1):
+        same_step = (table * np.roll(table, -shift, axis=0)).sum(axis=(1, 2))
+        excess -= ((sums * np.roll(sums, -shift, axis=0)).sum(axis=1) - same_step) / _NEIGHBOURS
+    return _standardised(excess)
+
+
+def _by_key(values: Float[Array, "S M"], key: Integer[Array, "S"]) -> Float[Array, "K M"]:
+    """Return the sums of each column over the rows of every key."""
+    return np.stack([np.bincount(key, column) for column in values.T], axis=1)
+
+
+def _standardised(values: Float[Array, "N"]) -> float:
+    """Return the sum of independent values, in its standard deviations if their mean is 0."""
+    deviation = np.sqrt((values**2).sum())
+    return float(values.sum() / deviation) if deviation > 0 else 0.0
 
 
 def _unexplained(own: Float[Array, "N k"], scores: Any) -> Float[Array, "N k"]:
@@ -190,28 +271,49 @@ def _parameter_scores(seen: _Seen) -> Any:
     return hstack([csr_matrix(seen.whole - bandit.weights), of_means]).tocsr()
 
 
-def _leaving(seen: _Seen) -> float:
-    """Is leaving more frequent in sessions of one type, beyond arm, reward and step?
+def _leaving(seen: _Seen) -> Assumption:
+    """Test whether leaving depends on more than the model knows."""
+    if seen.bandit.n_types == 1:
+        return _NOT_ASKED
+    if seen.bandit.leaves_by_type:
+        return _judged(LEAVING, _leaving_beyond_type(seen), _MODELLED, _BEYOND_TYPE)
+    return _judged(LEAVING, _leaving_by_type(seen), _LEAVING)
+
+
+def _leaving_by_type(seen: _Seen) -> float:
+    """Test whether leaving is more frequent in sessions of one type, beyond arm, reward and step.
 
     The rate of leaving is that of arm and reward times that of step and reward; two tests look at what exceeds it. One
-    multiplies it by what the whole session says about each type (the score of a type that leaves more often), the other
-    by earlier rewards, arm by arm, without a model. The larger one counts.
+    multiplies it by the belief about each type given the whole session (the score of a type that leaves more often),
+    the other by earlier rewards, arm by arm, without a model. The larger one counts.
+
+    If rewards depend on the step, long sessions look like types with the rewards of late steps. The belief after the
+    step is used then, which knows nothing of what comes later, so that only sessions at the same step are compared; it
+    needs no correction for the fitted parameters, because the score has mean 0 for any belief of this kind.
     """
     left, known = left_after(seen.log)
     if left.sum() < _FEW or known.sum() == left.sum():
         return 0.0
-    value = np.unique(seen.log.rewards, return_inverse=True)[1]
-    if value.max() >= _VALUES:  # groups of about the same size, in which frequent rewards such as 0 stand alone
-        edges = np.unique(np.quantile(seen.log.rewards, np.arange(1, _VALUES) / _VALUES))
-        value = np.searchsorted(edges, seen.log.rewards, side="right")
+    value = reward_groups(seen.log.rewards)
     cell, time = (key.astype(np.int64) * _VALUES + value for key in (seen.log.arms, seen.log.steps))
     excess = (left - _rate(cell, time, left, known)) * known
-    scores = _with_rates(_parameter_scores(seen), seen.owner, excess, cell, time)
-    own = (seen.whole - seen.bandit.weights)[:, :-1] * seen.per_session(excess)[:, None]
+    step_matters = _deviations(_within_arms(seen, _step_groups(seen.log))[0]) > _FIRES[STEP]
+    beliefs = seen.after if step_matters else seen.whole[seen.owner]
+    scores = _with_rates(None if step_matters else _parameter_scores(seen), seen.owner, excess, cell, time)
+    own = seen.per_session((beliefs - seen.bandit.weights)[:, :-1] * excess[:, None])
     rest = _unexplained(own, scores)
     total = rest.sum(axis=0)
     by_type = _hotelling(float(total @ _inverse(rest.T @ rest) @ total), seen.bandit.n_types - 1)
     return max(by_type, _by_earlier_rewards(seen, excess))
+
+
+def reward_groups(rewards: Float[Array, "S"]) -> Integer[Array, "S"]:
+    """Return the number of each reward, or of its group if there are many; frequent rewards such as 0 stand alone."""
+    value = np.unique(rewards, return_inverse=True)[1]
+    if value.max() < _VALUES:
+        return value
+    edges = np.unique(np.quantile(rewards, np.arange(1, _VALUES) / _VALUES))
+    return np.searchsorted(edges, rewards, side="right")
 
 
 def _leaving_beyond_type(seen: _Seen) -> float:
@@ -264,11 +366,11 @@ def _with_rates(
     cell: Integer[Array, "S"],
     time: Integer[Array, "S"],
 ) -> Any:
-    """Scores of the rates of leaving beside those of the bandit."""
+    """Return the scores of the rates of leaving, beside those of the bandit if given."""
     from scipy.sparse import csr_matrix, hstack
 
-    rates = [csr_matrix((excess, (owner, key)), shape=(scores.shape[0], key.max() + 1)) for key in (cell, time)]
-    return hstack([scores, *rates]).tocsr()
+    rates = [csr_matrix((excess, (owner, key)), shape=(owner[-1] + 1, key.max() + 1)) for key in (cell, time)]
+    return hstack(rates if scores is None else [scores, *rates]).tocsr()
 
 
 def left_after(log: Sessions) -> tuple[Float[Array, "S"], Bool[Array, "S"]]:
@@ -300,15 +402,105 @@ def _rate(
     return np.minimum(by_cell[cell] * by_time[time], 0.99)
 
 
-def _drift(seen: _Seen) -> float:
-    """Do the parts of the log, in its order, hold other shares of types? Halves count most, quarters a little."""
+def _drift(seen: _Seen) -> Assumption:
+    """Test whether the mixture of types, or the rewards of arms, changed over the log, in its order."""
+    quarter = np.arange(len(seen.log)) * _QUARTERS // len(seen.log)
+    chance, effect = _within_arms(seen, quarter[seen.owner])
+    chances = _mixture_changed(seen) / _DRIFT_SHARES, chance / (1 - _DRIFT_SHARES)
+    size = _size(seen, effect, [f"in quarter {number + 1} of the log" for number in range(_QUARTERS)])
+    rewards = f"Rewards of the same arm changed over the log: {size}, so those of future sessions are unknown; fit to "
+    said = _MIXTURE[0], _MIXTURE[1] if chances[0] <= chances[1] else f"{rewards}the latest part of the log."
+    return _judged(DRIFT, _deviations(min(chances)), said)
+
+
+def _mixture_changed(seen: _Seen) -> float:
+    """Return the p-value of equal shares of types in the parts of the log. Halves count most, quarters a little."""
+    if seen.bandit.n_types == 1:
+        return 1.0
     inverse, centre = _inverse(np.cov(seen.whole.T)), seen.whole.mean(axis=0)
     found = []
     for number, share in _PARTS.items():
         moves = [np.sqrt(len(part)) * (part.mean(axis=0) - centre) for part in np.array_split(seen.whole, number)]
         squared, degrees = sum(move @ inverse @ move for move in moves), (number - 1) * (seen.bandit.n_types - 1)
-        found.append(_chance(float(squared), degrees) / share)
-    return _deviations(min(found))
+        found.append(chance_above(float(squared), degrees) / share)
+    return min(found)
+
+
+def _step(seen: _Seen) -> Assumption:
+    """Test whether rewards of the same arm depend on the step, and say by how much."""
+    group = _step_groups(seen.log)
+    chance, effect = _within_arms(seen, group)
+    if _deviations(chance) > _FIRES[STEP]:
+        more, effect = _within_arms(_refitted(seen.log, seen.bandit, seen.bandit.n_types + _MORE_TYPES), group)
+        chance = max(chance, more)
+    first, last = (getattr(np, end)(seen.log.steps[group == len(effect) - 1]) for end in ("min", "max"))
+    names = ["at step 1", *(f"at steps {2**g} to {2 ** (g + 1) - 1}" for g in range(1, len(effect) - 1))]
+    names += [f"at steps {first + 1} to {last + 1}"] * (len(effect) > 1)
+    size = _size(seen, effect, names)
+    why = "so a model without an effect of the step cannot predict the reward of a session"
+    said = f"Rewards of the same arm depend on the step: {size}, {why}; test the policy on live sessions."
+    return _judged(STEP, _deviations(chance), ("Rewards of the same arm did not depend on the step.", said))
+
+
+def _refitted(log: Sessions, bandit: LatentBandit, n_types: int) -> _Seen:
+    """Return the sessions with a quick fit of so many types, for the same family of rewards as the bandit's."""
+    from .em import EM
+    from .families import observe
+
+    rewards = bandit.rewards
+    seen = observe(log, rewards=rewards.family, values=rewards.values if rewards.family == "categorical" else None)
+    method = EM(restarts=2, tolerance=1e-3, prior="learned", sweeps=8, threads=1)
+    return _Seen.of(method.fit(seen, n_types=min(n_types, len(log)), rng=np.random.default_rng(0)).bandit, log)
+
+
+def _size(seen: _Seen, effect: Float[Array, "g"], names: list[str]) -> str:
+    """Return the largest difference of a group from the first one, in words."""
+    other = int(np.abs(effect - effect[0]).argmax())
+    change, level = effect[other] - effect[0], seen.log.rewards.mean() + effect[0]
+    share = f" ({abs(change) / level:.0%})" if level > 0 and seen.log.rewards.min() >= 0 else ""
+    return f"{names[other]} they are {abs(change):.3g}{share} {'higher' if change > 0 else 'lower'} than {names[0]}"
+
+
+def _step_groups(log: Sessions) -> Integer[Array, "S"]:
+    """Return the group of every step: the first step, the next 2, the next 4, ..., as far as there are enough plays."""
+    group = np.log2(log.steps + 1.0).astype(np.int64)
+    enough = np.flatnonzero(np.bincount(group) >= _FEW)
+    return np.minimum(group, enough[-1] if len(enough) else 0)
+
+
+def _within_arms(seen: _Seen, group: Integer[Array, "S"]) -> tuple[float, Float[Array, "g"]]:
+    """Compare rewards of the same arm and type between groups of steps by a stratified score test.
+
+    The score of an effect of the group is the reward less its mean by arm and type, weighted by the posterior of the
+    whole session and centred within each arm and type, so that groups with different arms are comparable. It has mean 0
+    however the log chose its arms, if the model is right, and for any model if the arms do not depend on the session.
+
+    Returns:
+        The p-value, and the mean difference of each group from what the model predicts.
+    """
+    bandit, log = seen.bandit, seen.log
+    weight = seen.whole[seen.owner]
+    error = weight * (log.rewards[:, None] - bandit.means.T[log.arms])
+    plays = np.zeros((log.n_arms, bandit.n_types))
+    np.add.at(plays, log.arms, weight)
+    columns, effect = [], np.zeros(int(group.max()) + 1)
+    for number in range(len(effect)):
+        inside = group == number
+        share = np.zeros_like(plays)
+        np.add.at(share, log.arms[inside], weight[inside])
+        share /= np.maximum(plays, 1e-12)
+        columns.append(seen.per_session((error * (inside[:, None] - share[log.arms])).sum(axis=1)))
+        effect[number] = error[inside].sum() / max(int(inside.sum()), 1)
+    own = np.stack(columns, axis=1)
+    rest = _unexplained(own, _parameter_scores(seen))
+    spread, total = rest.T @ rest, rest.sum(axis=0)
+    least = _SINGULAR * float((own**2).sum())
+    values, vectors = np.linalg.eigh(spread)
+    kept = values > max(least, _SINGULAR * values[-1])
+    if not kept.any():
+        return 1.0, effect
+    squared = float(((vectors.T @ total)[kept] ** 2 / values[kept]).sum())
+    return chance_above(squared, int(kept.sum())), effect
 
 
 def _inverse(spread: Float[Array, "M M"]) -> Float[Array, "M M"]:
@@ -318,10 +510,11 @@ def _inverse(spread: Float[Array, "M M"]) -> Float[Array, "M M"]:
 
 def _hotelling(squared: float, degrees: int) -> float:
     """A squared distance of so many degrees of freedom, in standard deviations that are as unlikely."""
-    return _deviations(_chance(squared, degrees))
+    return _deviations(chance_above(squared, degrees))
 
 
-def _chance(squared: float, degrees: int) -> float:
+def chance_above(squared: float, degrees: int) -> float:
+    """Return the chance of a squared distance above this one, of so many degrees of freedom."""
     from scipy.special import chdtrc
 
     return float(chdtrc(degrees, squared))

@@ -68,12 +68,19 @@ class Replay(_Paired):
     n_sessions: int  # with a choice: at least two arms
 
     def __str__(self) -> str:
-        found = f"{super().__str__()} per session"
         verdict = "more than" if self.sure else "less than" if self.mean < -2 * self.stderr else "about as much as"
         return (
-            f"In masked replay ({self.n_sessions:,} held-out sessions, half of the arms that each logged) the policy "
-            f"earns {verdict} playing the most popular arms ({found}); this holds where the logged arms did not depend "
-            f"on the session's own rewards."
+            f"Masked replay on {self.n_sessions:,} held-out sessions: choosing by the answers earns {verdict} the most "
+            f"popular arms ({super().__str__()} per session). {self.beside}"
+        )
+
+    @property
+    def beside(self) -> str:
+        """The sentence on why this differs from the gain of a plan."""
+        return (
+            "It differs from the gain of a plan because it may choose only among half of the arms that each session "
+            "logged and does not look ahead; it relies on no model, and holds if the logged arms did not depend on the "
+            "session's own rewards."
         )
 
 
@@ -173,7 +180,7 @@ class Check:
         if self._generous:
             return (
                 f"Generosity alone: sessions like all arms more or less, and {self._who} predict held-out sessions no "
-                f"better than that. Then the most popular arms are best for everybody."
+                f"better than that. No gain over the most popular arms was demonstrated."
             )
         return (
             f"There are types: a held-out session is {one.times} times as likely as under one type and {arms.times} "

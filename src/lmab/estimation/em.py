@@ -349,9 +349,9 @@ def _message(
     prior: float | str,
 ) -> str:
     said = {
-        Status.CONVERGED: f"converged after {n_maps} maps",
-        Status.ITERATION_LIMIT: f"stopped by max_iterations after {n_maps} maps, before convergence: raise it",
-        Status.INTERRUPTED: f"interrupted after {n_maps} maps: the best so far",
+        Status.CONVERGED: f"converged after {n_maps} EM iterations",
+        Status.ITERATION_LIMIT: f"stopped by max_iterations after {n_maps} EM iterations, before convergence: raise it",
+        Status.INTERRUPTED: f"interrupted after {n_maps} EM iterations: the best so far",
     }
     parts = [said[status], str(starts)]
     dead = np.flatnonzero(weights * len(log.sessions) < 0.5)

@@ -20,7 +20,7 @@ from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
 from . import leaving as who_leaves
 from . import selection, type_priors
-from .assumptions import tested
+from .assumptions import attrition, exposure, tested
 from .categorical import CategoricalLog
 from .check import Check
 from .cross_validation import LEAST, informed
@@ -37,7 +37,7 @@ from .shown import explained
 _DEFAULT = EM()
 _OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
 _NOT_BY_REWARD = (
-    "who leaves depends on the type or on earlier rewards, beyond arm and reward, so moments that are weighed by what "
+    "leaving depends on the type or on earlier rewards, beyond arm and reward, so moments that are weighed by what "
     "was seen are biased; fit with EM(), which can tell how types leave"
 )
 MAX_TYPES = 64
@@ -149,7 +149,7 @@ def fit(
 
         result = who_leaves.fitted(result, form, refit, rng, chosen=curve is not None)
         curve, asked = (curve, asked) if result.curve is None else (result.curve, None)
-        if getattr(method, "weighs_stays", False) and tested(result.bandit, sessions).leaving.fires:
+        if getattr(method, "weighs_stays", False) and attrition(result.bandit, sessions).fires:
             _warn([_NOT_BY_REWARD])
     if _told(sessions) and not watch.stopped:
         result = _with_type_prior(result, method, rng)
@@ -363,7 +363,7 @@ def _with_selection(
     log = result.encoded
     if why_not is not None or not isinstance(log, CategoricalLog) or not (always or method.checked):
         return result
-    found = tested(result.bandit, result.sessions).shown
+    found = exposure(result.bandit, result.sessions)
     if not always and not selection.asks(found.score, result.sessions, result.n_parameters):
         return result
     with opened(backend, getattr(method, "threads", None)) as passes:
@@ -374,6 +374,7 @@ def _with_selection(
     if said.candidate is None or said.selection is None:
         return result
     bandit, ended = said.candidate.bandit, bool(said.candidate.climb.converged[0])
+    message = result.message if ended else "the fit that also explains which arms were shown stopped before convergence"
     return replace(
         result,
         bandit=replace(bandit, leaving=result.bandit.leaving),
@@ -382,7 +383,7 @@ def _with_selection(
         n_parameters=result.n_parameters + said.selection.n_parameters,
         trace=np.array(said.candidate.climb.traces[0]),
         status=Status.CONVERGED if ended else Status.ITERATION_LIMIT,
-        message=f"{result.message}; {said.selection.sentence}",
+        message=f"{message}; {said.selection.sentence}",
     )
 
 

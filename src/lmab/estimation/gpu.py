@@ -111,7 +111,7 @@ def missing() -> str | None:
         return f"numba-cuda does not work with NumPy {np.__version__}: {error}"
     except TypeError as error:  # Numba's own, older part for GPUs knows fewer options
         reason = f"numba-cuda is not installed: {error}"
-    return None if reason is None else f"{reason}; pip install 'lmab[gpu]'"
+    return None if reason is None else f"{reason}; pip install '.[gpu]'"
 
 
 class Chunks:

@@ -1,11 +1,11 @@
-"""Who leaves: which form of leaving a log supports, and the fit with it.
+"""Model selection for attrition: leaving by arm and reward, or by latent type as well.
 
-*Shown* is leaving by arm and reward: it is counted, and the types stay what they were. *Type* lets types leave
-differently: the types are learned again, from rewards and stays together. It is taken where held-out sessions say so:
-they must predict who stays better by two standard errors, and rewards not worse. Both are compared after the same
-correction for the number of the step, since leaving that changes with time would else look like types. Where the log
-contradicts *shown* (the test of the assumption fires), *type* is taken unless held-out sessions speak against it: types
-learned from those who stayed would be wrong, and nothing could be claimed.
+*Shown* is leaving by arm and reward: the chances are counted, and the types stay the same. *Type* lets types leave
+differently: the types are learned again, from rewards and stays together. It is selected if held-out sessions support
+it: stays must be predicted better by two standard errors, and rewards not worse. Both forms are compared after the same
+correction for the step, because leaving that changes with the step would otherwise look like types. If the log
+contradicts *shown* (the test of the assumption fires), *type* is selected unless held-out sessions are predicted
+clearly worse: types learned from the sessions that went on would be wrong, and nothing could be claimed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..data.sessions import Sessions, require_nobody_left, sample_rows
 from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
-from .assumptions import tested
+from .assumptions import LOW, attrition, chance_above, reward_groups
 from .em import EM
 from .leave_rates import LeavingLog
 from .log import Log
@@ -36,6 +36,7 @@ _SESSIONS = 20_000  # Sessions of a larger log that are looked at.
 _FOLDS, _ENOUGH = 5, 10_000  # Folds of small logs, and sessions that make one fold enough.
 _CLEAR = 2.0  # Standard errors by which stays must be predicted better.
 _FEW = 30  # Sessions that must have been left before types are asked about.
+_LEAST_LEFT = 5.0  # Sessions expected to leave after an arm, below which rare arms are tested together.
 _PSEUDO = 2.0  # Steps that a number of a step counts as, at no correction.
 _EDGES = (1e-6, 0.999)  # The least and the largest chance to leave that held-out sessions are judged by.
 _NO_END = (
@@ -43,8 +44,52 @@ _NO_END = (
 )
 
 
+def dependences(sessions: Sessions | Packed) -> tuple[str, ...]:
+    """Return which of the arm and the reward leaving depends on, by score tests within steps at the level of 1%.
+
+    The reward is tested among the sessions at the same step, the arm among those at the same step with the same reward.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> leaving = np.zeros((1, 3, 2)) + np.array([0.4, 0.1])  # after a reward of 0, and of 1
+        >>> bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.4, 0.3]], leaving=leaving)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=1000, horizon=5, rng=0)
+        >>> dependences(log)
+        ('reward',)
+    """
+    log = sessions[:: max(1, len(sessions) // _SESSIONS)]
+    left, known = after(log)
+    step, value = log.steps.astype(np.int64), reward_groups(log.rewards)
+    chances = {
+        "arm": _depends(left, known, step * (value.max() + 1) + value, log.arms),
+        "reward": _depends(left, known, step, value),
+    }
+    return tuple(name for name, chance in chances.items() if chance < LOW)
+
+
+def _depends(
+    left: Bool[Array, "S"], known: Bool[Array, "S"], stratum: Integer[Array, "S"], key: Integer[Array, "S"]
+) -> float:
+    """Return the p-value of a rate of leaving that is the same for all keys within each stratum."""
+    stratum = np.unique(stratum, return_inverse=True)[1]
+    rate = (np.bincount(stratum, left * known) / np.maximum(np.bincount(stratum, known), 1))[stratum]
+    expected = np.bincount(key, rate * known)
+    key = np.where(expected < _LEAST_LEFT, len(expected), np.arange(len(expected)))[key]
+    key = np.unique(key, return_inverse=True)[1]
+    n_keys = int(key.max()) + 1
+    counts = np.bincount(stratum * n_keys + key, known, minlength=(stratum.max() + 1) * n_keys).reshape(-1, n_keys)
+    share = (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))[stratum, key]
+    excess = np.bincount(key, (left - rate) * known)
+    variance = np.bincount(key, rate * (1 - rate) * (1 - share) * known)
+    there = variance > 0
+    if there.sum() < 2:
+        return 1.0
+    squared = float((excess[there] ** 2 / variance[there]).sum())
+    return chance_above(squared * (1 - 1 / there.sum()), int(there.sum()) - 1)
+
+
 def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str:
-    """The form that is to be fitted, as far as the log and the method allow one; a form that they do not raises."""
+    """Return the form to fit, or raise `InvalidArgument` if the log or the method does not allow it."""
     check("leaving", leaving, OneOf(FORMS))
     if _ends_by_itself(sessions) and getattr(method, "by_moments", False):
         leaving = _by_moments(leaving, sessions, method)
@@ -55,7 +100,7 @@ def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> s
 
 
 def _by_moments(leaving: str, sessions: Sessions | Packed, method: Any) -> str:
-    """The form for a method of moments, which cannot tell how types leave: steps are weighed by what was seen."""
+    """Return the form for a method of moments, which weighs steps by what was seen and cannot leave by type."""
     name = type(method).__name__
     if not getattr(method, "weighs_stays", False):
         require_nobody_left(f"the method {name}", sessions)
@@ -68,15 +113,15 @@ def _by_moments(leaving: str, sessions: Sessions | Packed, method: Any) -> str:
 
 
 def ignored(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
-    """That nobody asked who leaves, though the log says it, and why; None where that is not so."""
+    """Return why leaving is not modelled although the log says how sessions ended; None if it is modelled."""
     why_not = _why_not(sessions, log, method)
     if leaving != AUTO or why_not is None or not _ends_by_itself(sessions):
         return None
-    return f"who leaves is ignored, since {why_not}"
+    return f"leaving is not modelled, because {why_not}"
 
 
 def _why_not(sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
-    """Why no chance to leave can be fitted; None: one can."""
+    """Return why no chance to leave can be fitted; None if one can."""
     if sessions.endings is None:
         return _NO_END
     if getattr(method, "own_number", False):
@@ -91,7 +136,7 @@ def _ends_by_itself(sessions: Sessions | Packed) -> bool:
 
 
 def with_shown(estimate: Estimate) -> Estimate:
-    """The estimate with the chance to leave after each arm and reward; its types stay as they are."""
+    """Return the estimate with the chance to leave after each arm and reward; its types stay the same."""
     log = estimate.require_log()
     assert isinstance(log, LeavingLog)
     return replace(estimate, bandit=_leaving_as_shown(estimate.bandit, log))
@@ -105,7 +150,7 @@ def _leaving_as_shown(bandit: LatentBandit, log: LeavingLog) -> LatentBandit:
 class Gains:
     """What types add to the chance to leave by arm, reward and step, per held-out session."""
 
-    stays: float  # log-likelihood of who stays and who leaves
+    stays: float  # log-likelihood of staying and leaving
     stays_error: float
     rewards: float  # log-likelihood of the rewards
     rewards_error: float
@@ -129,7 +174,7 @@ class Gains:
 
 
 def gains_of_types(log: LeavingLog, n_types: int, rng: np.random.Generator) -> Gains:
-    """What held-out sessions say about leaving by type, beside leaving by arm, reward and step."""
+    """Compare leaving by type with leaving by arm, reward and step on held-out sessions."""
     rows = np.sort(sample_rows(len(log.sessions), _SESSIONS, rng))
     folds = np.array_split(rng.permutation(rows), min(_FOLDS, len(rows)))
     found = [_of_fold(log, rows, np.sort(fold), n_types, rng) for fold in folds[: max(1, round(_ENOUGH / len(rows)))]]
@@ -141,7 +186,7 @@ def gains_of_types(log: LeavingLog, n_types: int, rng: np.random.Generator) -> G
 def _of_fold(
     log: LeavingLog, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int, rng: np.random.Generator
 ) -> tuple[Float[Array, "h"], Float[Array, "h"]]:
-    """By how much rewards and stays of each held-out session are predicted better by type."""
+    """Return how much better rewards and stays of each held-out session are predicted by type."""
     train, test = log.subset(np.setdiff1d(rows, fold)), log.subset(fold)
     lettered = train.with_letters()
     plain = _leaving_as_shown(_METHOD.fit(train, n_types=n_types, rng=rng).bandit, train)
@@ -153,7 +198,7 @@ def _of_fold(
 
 
 def _scores(bandit: LatentBandit, train: Sessions, test: Sessions) -> tuple[Float[Array, "h"], Float[Array, "h"]]:
-    """log-probability of the rewards and of the stays of each test session, each after what was seen before it."""
+    """Return log-probabilities of the rewards and of the stays of each test session, given what came before."""
     correction = _by_step(bandit, train)
     rewards, chance = predicted(bandit, test)
     place, step = bandit.left_after(test.rewards), test.steps
@@ -165,7 +210,7 @@ def _scores(bandit: LatentBandit, train: Sessions, test: Sessions) -> tuple[Floa
 
 
 def _by_step(bandit: LatentBandit, log: Sessions) -> Float[Array, "Z H"]:
-    """How much more often people leave at each step, after each value, than the bandit says."""
+    """Return how much more often sessions end at each step, after each value, than the bandit predicts."""
     _, chance = predicted(bandit, log)
     left, known = after(log)
     assert bandit.leaving is not None
@@ -176,7 +221,7 @@ def _by_step(bandit: LatentBandit, log: Sessions) -> Float[Array, "Z H"]:
 
 
 def predicted(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N"], Float[Array, "S"]]:
-    """log-probability of the rewards of each session, and the chance to leave after each step, seen from its reward.
+    """Return the log-probability of the rewards of each session, and the chance to leave after each step.
 
     Each is predicted from all that the session showed before: rewards, and that it went on.
     """
@@ -198,40 +243,42 @@ def predicted(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N"], F
 
 
 def after(log: Sessions) -> tuple[Bool[Array, "S"], Bool[Array, "S"]]:
-    """After which steps a session was left, and after which steps it is known whether it was."""
+    """Return after which steps a session was left, and after which steps it is known whether it was."""
     codes = np.full(log.n_steps, WENT_ON, np.uint8)
     codes[log.offsets[1:] - 1] = UNKNOWN if log.endings is None else log.endings
     return codes == LEFT, codes != UNKNOWN
 
 
+_BY_SHOWN = "leaving is modelled by arm and reward"
+_BY_TYPE = "leaving is modelled by type, arm and reward"
 Refit = Callable[[LeavingLog], Estimate]  # the fit of a log in codes that say what came after each step
 
 
 def fitted(estimate: Estimate, form: str, refit: Refit, rng: np.random.Generator, *, chosen: bool) -> Estimate:
-    """The estimate with the chance to leave in the form that was asked for; "auto" asks held-out sessions.
+    """Return the estimate with the chance to leave in the requested form; "auto" selects it on held-out sessions.
 
     Args:
         estimate: the fit to rewards alone.
         form: "auto", "shown" or "type".
         refit: fits types to rewards and stays together.
-        rng: which sessions are held out, and where fits start.
-        chosen: whether the number of types was chosen by rewards alone: then one more may be needed to tell who leaves.
+        rng: draws the held-out sessions and the starts of fits.
+        chosen: whether the number of types was chosen by rewards alone: one more may be needed to explain leaving.
     """
     log = estimate.require_log()
     if form == SHOWN:
-        return _saying(with_shown(estimate), "who leaves depends on arm and reward")
+        return _saying(with_shown(estimate), _BY_SHOWN)
     assert isinstance(log, LeavingLog)
     if form == TYPE:
-        return _saying(refit(log), "who leaves depends on type, arm and reward")
+        return _saying(refit(log), _BY_TYPE)
     if int((log.sessions.endings == LEFT).sum()) < _FEW or log.sessions.horizon == 1:  # type: ignore[union-attr]
-        return _saying(with_shown(estimate), f"who leaves depends on arm and reward: fewer than {_FEW} sessions left")
+        return _saying(with_shown(estimate), f"{_BY_SHOWN}: fewer than {_FEW} sessions were left")
     gains = gains_of_types(log, max(estimate.n_types + chosen, 2), rng)
     if gains.clear:
-        return _saying(refit(log), f"who leaves depends on the type too ({gains})")
+        return _saying(refit(log), f"{_BY_TYPE}: held-out sessions are predicted better ({gains})")
     shown = with_shown(estimate)
-    if not gains.against and tested(shown.bandit, log.sessions).leaving.fires:
-        return _saying(refit(log), f"who leaves depends on more than arm and reward: on the type ({gains})")
-    return _saying(shown, f"who leaves depends on arm and reward, types add nothing ({gains})")
+    if not gains.against and attrition(shown.bandit, log.sessions).fires:
+        return _saying(refit(log), f"{_BY_TYPE}: the log contradicts leaving by arm and reward alone ({gains})")
+    return _saying(shown, f"{_BY_SHOWN}: types do not improve the prediction of held-out sessions ({gains})")
 
 
 def _saying(estimate: Estimate, sentence: str) -> Estimate:

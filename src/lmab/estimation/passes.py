@@ -295,7 +295,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
-        raise InvalidArgument("a cluster needs Dask: pip install 'lmab[dask]'") from None
+        raise InvalidArgument("a cluster needs Dask: pip install '.[dask]'") from None
     try:
         client = Client(address, timeout=_CONNECT, set_as_default=False)
     except Exception as error:

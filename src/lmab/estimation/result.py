@@ -27,6 +27,7 @@ from .assumptions import Assumption, Assumptions, tested
 from .check import Calibration, Check, Gain, Replay
 from .information import Information, StandardErrors, standard_errors
 from .log import START, Log, Prior
+from .log_summary import LogSummary
 from .passes import opened
 from .traits.surface import Factors
 
@@ -277,6 +278,8 @@ class Estimate:
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
     left_out: tuple[str | int, ...] = field(default=(), repr=False)  # rare arms whose steps were not fitted
     selection: Selection | None = field(default=None, repr=False)  # how arms were chosen for types, if fitted
+    summarised: LogSummary | None = field(default=None, repr=False)  # in files; see `log_summary`
+    columns: tuple[tuple[str, str | int], ...] = field(default=(), repr=False)  # options that read the log, by name
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -293,7 +296,7 @@ class Estimate:
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
-        """What the fit takes for granted, tested on its log: "shown", "leaving" and "drift".
+        """The assumptions of the fit, tested on its log: "shown", "leaving", "drift" and "step".
 
         Examples:
             >>> import lmab
@@ -305,6 +308,17 @@ class Estimate:
         if self.tested is not None:
             return self.tested.by_name
         return tested(self.bandit, self.sessions).by_name
+
+    @cached_property
+    def log_summary(self) -> LogSummary | None:
+        """What plans follow from the log: repeats, the longest session, withdrawn arms; None in files without it."""
+        return self.summarised or (None if self.encoded is None else LogSummary.of(self.sessions))
+
+    @property
+    def contradicted(self) -> dict[str, str]:
+        """The assumptions that the log contradicts, each with its sentence; empty if they were not tested."""
+        found = {} if self.tested is None else self.tested.by_name
+        return {name: one.sentence for name, one in found.items() if one.fires}
 
     @property
     def n_sessions(self) -> int:
@@ -416,7 +430,8 @@ class Estimate:
 
     def record(self) -> files.Record:
         known = self.known_scale if self.encoded is None else self.encoded.known_scale is not None
-        return files.encode(replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("encoded",))
+        found = replace(self, fingerprint=self.log, known_scale=known, summarised=self.log_summary)
+        return files.encode(found, "estimate", without=("encoded",))
 
     @classmethod
     def from_record(cls, record: files.Record) -> Estimate:
@@ -510,6 +525,7 @@ _PARTS: files.Makers = {
             Assumption,
             Assumptions,
             Selection,
+            LogSummary,
         )
     },
 }

@@ -24,7 +24,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
-from ..model.type_prior import Category, People, Term, TypePrior, clustered, softmax, terms_of
+from ..model.type_prior import Category, Term, TypePrior, clustered, softmax, terms_of
 from .climb import Climb, climb, draw_starts
 from .log import LETTERS, Beside, Log, Prior, Steps, merge, padded, with_letters
 from .passes import Passes
@@ -716,7 +716,7 @@ def learn(
     assert prior is not None
     types = result.bandit if fitted.rows is not None else bandit
     if prior.columns and log.features is not None:
-        prior = prior.among(People.of(log.features.only(prior.columns)))
+        prior = prior.remembering(log.features)
     total = _log_likelihood(types, prior, sessions.load())
     return replace(result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known)
 

@@ -1,4 +1,4 @@
-"""Certificate and Verdict: what the log proves about the truth, and whether its gain may be counted on."""
+"""Certificate and Verdict: confidence intervals from a log, and whether the gain may be counted on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from .. import files
 from .._html import card, count, steps_of
 from .._shapes import Array, Float
-from ..errors import InvalidFile
+from ..errors import InvalidFile, Status
 from ..estimation.assumptions import Assumption, Assumptions, reacts
 from ..estimation.check import Calibration, Check, Gain, Replay
 from ..planning.problem import Plan
@@ -22,6 +22,10 @@ _NOTHING = 1e-4  # nats per session that are no gain
 _NOT_CHECKED = "No held-out sessions were asked about the types: `lmab.fit` does so, unless it is told not to."
 _NO_GAIN = "Do not count on a gain over the best fixed choice"
 _DECIMALS = 4  # at most
+_BETTER_PLAN: dict[str, str] = {
+    Status.CERTIFIED: "; plan again with a smaller gap (--gap)",
+    Status.TIME_LIMIT: "; plan again with a longer time limit (--time-limit)",
+}  # by status of the plan; of other plans no option of the planner is known to help
 _NEXT_TO_NOTHING = 0.02  # part of the longest interval below which a regret needs no decimals of its own
 _OFTEN = 0.1  # share of the plan's steps on such arms from which a log is called thin
 
@@ -90,12 +94,17 @@ class Certificate:
     ends: Ends | None = None  # how sessions end; None: all have the same length
     people_leave: bool = False  # whether the claims are about sessions until people leave, as the model says they do
     reaction: float = 0.0  # how strongly the log's next arm depends on the reward, in standard deviations
+    planned: str = ""  # the status of the plan, which says how planning could be improved; empty in older files
     told: float | None = None  # what all sessions tell about their types, in nats per parameter; None: there are none
+    logged: float | None = None  # Mean reward of a session of this length as it was logged.
+    baselines: tuple[tuple[str, float, float], ...] = ()  # name, and interval of the policy's gain over it
+
+    left_out: int = 0  # models that were drawn and not planned for, because of the time limit
 
     @property
     def sentence(self) -> str:
         """The certificate in three sentences for somebody who has to decide; what it rests on is in `table`."""
-        return " ".join(part for part in (self.claims, self.verdict.short) if part)
+        return " ".join(part for part in (self.claims, self.verdict.short, self._not_beaten) if part)
 
     @property
     def claims(self) -> str:
@@ -104,7 +113,7 @@ class Certificate:
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
-        """What the claims take for granted, tested on the log: "shown", "leaving" and "drift"."""
+        """The assumptions of the claims, tested on the log: "shown", "leaving", "drift" and "step"."""
         return {} if self.tested is None else self.tested.by_name
 
     @property
@@ -122,9 +131,8 @@ class Certificate:
         if self.gain is not None:
             less, more = (f"{round(end, places) + 0.0:+.{places}f}" for end in self.gain)  # no -0.00
             over = f", {less} to {more} over the best fixed choice"
-        drifts = self.tested is not None and self.tested.drift.fires
-        now = ", for the mixture of types in the whole log and in its latest half" if drifts else ""
-        return f"A session of {steps} earns {low} to {high} under this policy{over}{now}."
+        level = f" ({self.confidence:.0%} confidence {'intervals' if over else 'interval'})"
+        return f"A session of {steps} earns {low} to {high} under this policy{over}{level}."
 
     @property
     def _best(self) -> str:
@@ -135,6 +143,14 @@ class Certificate:
             return f"The best policy earns {low} to {high}."
         share = f" ({self.regret[1] / self.optimum[1]:.1%})" if self.optimum[1] > 0 else ""
         return f"The best policy earns {low} to {high}, at most {self.regret[1]:.{self._places}f} more{share}."
+
+    @property
+    def _not_beaten(self) -> str:
+        """The baselines over which no gain was demonstrated, if the gain over the best fixed choice was."""
+        names = [name for name, low, _ in self.baselines if low <= 0]
+        if not names or not self.sure:
+            return ""
+        return f"No gain over {' or '.join(names)} was demonstrated."
 
     @property
     def _places(self) -> int:
@@ -148,7 +164,14 @@ class Certificate:
     def table(self) -> dict[str, str]:
         """What the claims rest on, a row each."""
         rows = {name: found.sentence for name, found in self.assumptions.items() if found.fires}
-        rows["each claim holds with"] = f"{self.confidence:.0%} on average"
+        if self.logged is not None:
+            rows["as logged"] = (
+                f"a session of {steps_of(self.horizon, people_leave=self.people_leave)} earned "
+                f"{self.logged:.{self._places}f}"
+            )
+        for name, low, high in self.baselines:
+            rows[f"gain over {name}"] = f"{low:+.{self._places}f} to {high:+.{self._places}f}"
+        rows["confidence"] = f"each interval contains its value in {self.confidence:.0%} of logs, on average"
         if self.regret is not None:
             rows["what is given away"] = self._remedy
         if self.ends is not None:
@@ -167,6 +190,11 @@ class Certificate:
             arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"
             share = f"{self.unplayed_share:.0%} of the best there is"
             rows["unplayed"] = f"{arms} never played; {share} rests on guessing what they pay"
+        if self.left_out:
+            rows["time limit"] = (
+                f"{len(self.draws):,} of {len(self.draws) + self.left_out:,} drawn models were planned for: intervals "
+                "are rougher than with a longer time limit"
+            )
         rows["held-out check"] = _NOT_CHECKED if self.check is None else self.check.verdict
         return rows | {"rests on": self.note}
 
@@ -229,11 +257,10 @@ class Certificate:
 
     @property
     def _remedy(self) -> str:
-        if self.planning_gap > 0.5:
-            return f"{self.planning_gap:.0%} of that is planning left undone: plan with a smaller gap"
-        if self.planning_gap >= 0.005:
-            return f"{self.planning_gap:.0%} of that is planning left undone, the rest is for want of data"
-        return "that is for want of data: planning is done"
+        if self.planning_gap < 0.005:
+            return "limited data accounts for all of it: planning is complete"
+        advice = _BETTER_PLAN.get(self.planned, "") if self.planning_gap > 0.5 else ""
+        return f"planning accounts for {self.planning_gap:.0%} of it, limited data for the rest{advice}"
 
     def is_about(self, plan: Plan) -> bool:
         """Whether this is the certificate of `plan`, as far as horizon and bounds tell."""
@@ -323,8 +350,8 @@ class Verdict:
             return "No gain over the best fixed choice is claimed."
         if self.gain is None:
             return (
-                "Without a certificate nobody knows how much of the gain over the best fixed choice is real: make one "
-                "from the log of the fit (`lmab evaluate --certify`)."
+                "The gain over the best fixed choice is that on the model: estimate its confidence interval from the "
+                "log of the fit (`lmab evaluate --certify`)."
             )
         if self.gain[0] <= 0:
             return "This policy may earn no more than the best fixed choice."

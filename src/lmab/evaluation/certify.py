@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from ..checks import FRACTION, Rng, check, check_count, check_rng
 from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, TooLarge
-from ..estimation.assumptions import DRIFT, LEAVING, SHOWN, left_after, reaction, reacts, tested
+from ..estimation.assumptions import LEAVING, SHOWN, left_after, reaction, reacts, tested
 from ..estimation.categorical import CategoricalLog
 from ..estimation.em import EM
 from ..estimation.log import Chain, Log
@@ -24,10 +25,23 @@ from ..estimation.shown import chain_of, explained
 from ..estimation.type_priors import grouped
 from ..model import belief
 from ..model.bandit import LatentBandit
+from ..planning.exact import Exact
+from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
 from ..simulation import check_fits
 from .certificate import THIN, Certificate, Ends, Interval, hardly_told, too_few
-from .replanning import FLOOR, LEARNED_FLOOR, CrowdReplanner, Groups, Replanned, Replanner, TraitsReplanner, laplace
+from .replanning import (
+    FLOOR,
+    LEARNED_FLOOR,
+    CrowdReplanner,
+    Groups,
+    Pace,
+    Progress,
+    Replanned,
+    Replanner,
+    TraitsReplanner,
+    laplace,
+)
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
@@ -40,12 +54,13 @@ _EXPLAINED = 1.5  # times as far ends lie from the middle where types explain ar
 _ROUNDING = 1e-9
 _REACH = 2.0  # standard errors of a simulated value that an interval adds
 _FEW_VALUES = 8  # rewards after each of which leaving is counted
-_REFUSES = {SHOWN: ("value", "optimum", "regret", "gain"), LEAVING: ("value", "regret", "gain"), DRIFT: ()}
+_CLAIMS = frozenset({"value", "optimum", "regret", "gain"})
+_STANDS = {LEAVING: frozenset({"optimum"})}  # claims that stand although an assumption fires; of others none does
+_EXACT_STATES, _EXACT_SECONDS = 1_000_000, 10.0  # up to which the optimum on the estimate is computed exactly
 _AT_ONCE = 1 << 16  # sessions of a packed log read together
 _ONE_MORE_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
 _LOOKED_AT = 20_000  # Sessions of a larger log that are looked at.
 _NEVER, _RARE = -700.0, 1e-12  # logs of likelihoods below this count as this; a type is never rarer in a group
-_MIXING = 100  # iterations of EM for the weights of the latest half
 _FOLDS = 2
 _STEPS = 60_000  # A log with more steps needs one fold only.
 
@@ -59,6 +74,8 @@ def certify(
     n_draws: int = 100,
     rng: Rng | None = None,
     backend: Any = None,
+    time_limit: float = math.inf,
+    progress: Progress | None = None,
 ) -> Certificate:
     """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.
 
@@ -67,9 +84,10 @@ def certify(
     values tells how much the log leaves open. Of each way the quantiles of `confidence` half way further to 1 are taken
     (95% to claim 90%; further up, to 99%, for optimum and gain), and both intervals together are claimed: with that the
     claim held on fresh data. Where one more type predicts held-out sessions better, models with one more type
-    join; where the shares of types changed over the log, models with the shares of its latest half. Of a traits model
-    only those around the estimate are drawn, and a simulated crowd, the same for all of them, plays the plan and each
-    greedy policy.
+    join. Of a traits model only those around the estimate are drawn, and a simulated crowd, the same for all of them,
+    plays the plan and each greedy policy. A claim that the log contradicts is refused: if exposure depends on the type,
+    if the log drifts, if rewards depend on the step, and (all but the optimum) if leaving depends on the type. The
+    optimum and the best fixed choice are those among the arms of the plan, without withdrawn ones that it leaves out.
 
     Args:
         estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many types as in
@@ -80,6 +98,10 @@ def certify(
         n_draws: models drawn in each way.
         rng: where the draws come from.
         backend: where the pass over a packed log runs that the second way needs, as for `lmab.fit`.
+        time_limit: seconds after which only 20 models of each way are planned for, and the certificate says so. The
+            draws themselves take their time.
+        progress: called after each model with how many were planned for, how many there are, and about how many
+            seconds are left.
 
     Examples:
         >>> import numpy as np, lmab
@@ -94,40 +116,45 @@ def certify(
     rng = check_rng(rng, "models are drawn at random")
     n_draws = check_count("n_draws", n_draws, minimum=20)
     check("confidence", confidence, FRACTION)
+    if not time_limit > 0:
+        raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
+    pace = Pace(time_limit, progress, 2, n_draws)
     _check_kinds(estimate, plan)
     require_log("sessions", sessions)
     estimate = estimate.with_log(sessions)
     sessions = estimate.sessions
     _check_estimate(estimate)
     _check_plan(plan, estimate.bandit)
+    everyone = np.arange(estimate.bandit.n_arms)
+    planned = everyone if plan.kept_arms is None else everyone[list(plan.kept_arms)]
     plays, groups, assumptions = sessions.plays, Groups.of(estimate, plan), tested(estimate.bandit, sessions)
     if estimate.factors is not None:
-        found = _of_traits(estimate, plan, plays, groups, n_draws, rng, backend)
+        found = _of_traits(estimate, plan, plays, groups, n_draws, rng, backend, pace)
     else:
-        drifts = assumptions.drift.fires
-        found = _of_types(estimate, plan, plays, groups, n_draws, rng, backend, drifts=drifts)
+        found = _of_types(estimate, plan, plays, groups, n_draws, rng, backend, pace)
     deviations = reaction(sessions)
     below = _BELOW if reacts(deviations) or estimate.selection is not None else 1.0
     told = _told(estimate, found.n_parameters)
     further = _FURTHER if hardly_told(told) else 1.0
+    bounded = replace(plan, upper=max(min(plan.upper, _optimum(estimate, plan)), found.own))
     value, optimum, regret, gain, undone = _intervals(
-        plan, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
+        bounded, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
     )  # fmt: skip
-    if estimate.selection is not None:
-        value, optimum, regret, gain = (_stretched(one, _EXPLAINED) for one in (value, optimum, regret, gain))
+    stretch = _EXPLAINED if estimate.selection is not None else 1.0
+    if estimate.bandit.leaving is not None and estimate.n_types > 1:
+        stretch *= _LEAVE
+    value, optimum, regret, gain = (_stretched(claim, stretch) for claim in (value, optimum, regret, gain))
     if estimate.factors is not None:
         value = _raised(value)
-    if estimate.bandit.leaving is not None and estimate.n_types > 1:
-        value, optimum, regret, gain = (_stretched(claim, _LEAVE) for claim in (value, optimum, regret, gain))
-    average = _average_session(sessions, plan.horizon, until_they_leave=estimate.bandit.leaving is not None)
+    average = logged_session(sessions, plan.horizon, until_they_leave=estimate.bandit.leaving is not None)
     if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
         optimum = (min(optimum[0], value[0]), optimum[1])
     fired = {name for name, one in assumptions.by_name.items() if one.fires}
     if estimate.selection is not None:
         assumptions, fired = explained(assumptions), fired - {SHOWN}
-    refused = {claim for name in fired for claim in _REFUSES[name]}
+    refused = {claim for name in fired for claim in _CLAIMS - _STANDS.get(name, frozenset())}
     if estimate.check is not None and not estimate.check.agrees:
-        refused.add("gain")
+        refused |= {"optimum", "regret", "gain"}  # bounds on what types could earn need types
     return Certificate(
         value=None if "value" in refused else value,
         optimum=None if "optimum" in refused else optimum,
@@ -136,25 +163,48 @@ def certify(
         tested=assumptions,
         ends=found.ends,
         planning_gap=undone / regret[1] if regret[1] > 0 else 0.0,
+        planned=str(plan.status),
         confidence=confidence,
         horizon=plan.horizon,
         n_types=estimate.n_types,
         n_sessions=len(estimate.sessions),
         n_steps=estimate.sessions.n_steps,
-        n_unplayed=int((plays == 0).sum()),
+        n_unplayed=int((plays[planned] == 0).sum()),
         n_parameters=found.n_parameters,
         n_floored=found.n_floored,
-        thin_share=float(found.steps[plays < found.least_plays].sum() / found.steps.sum()),
+        thin_share=float(found.steps[plays[planned] < found.least_plays].sum() / found.steps.sum()),
         unplayed_share=float(found.sets[0].unplayed.mean()),
         one_more=found.one_more,
         people_leave=estimate.bandit.leaving is not None,
         reaction=deviations,
         told=told,
+        logged=average,
+        baselines=() if "gain" in refused else _over_baselines(found, (1 - confidence) / 2, further, stretch),
         draws=np.concatenate([_columns(drawn) for drawn in found.sets]),
+        left_out=pace.left_out,
         bounds=(plan.lower, plan.upper),
         check=estimate.check,
         n_factors=None if estimate.factors is None else estimate.factors.n_alive,
     )
+
+
+def _optimum(estimate: Estimate, plan: Plan) -> float:
+    """Return the optimum on the estimate if dynamic programming over counts is quick, else infinity.
+
+    The bound of a plan that stopped at its gap would be counted as regret that better planning could remove.
+    """
+    gap = plan.upper - plan.lower
+    if gap <= 0 or plan.fixed or not plan.repeats or plan.policy.type_prior is not None or estimate.factors is not None:
+        return np.inf
+    if estimate.bandit.rewards.values is None:
+        return np.inf
+    method = Exact(max_states=_EXACT_STATES)
+    try:
+        model = plan.of_kept_arms(estimate.bandit)
+        found = make_plan(model, horizon=plan.horizon, method=method, time_limit=_EXACT_SECONDS)
+    except TooLarge:
+        return np.inf
+    return found.upper
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,38 +215,37 @@ class _Found:
     own: float  # value of the policy on the estimate
     n_parameters: int
     n_floored: int
-    steps: Float[Array, "A"]  # how often the policy plays each arm
+    steps: Float[Array, "K"]  # how often the policy plays each arm that was planned with
     least_plays: float  # below which an arm is hardly known
     one_more: tuple[float, float]
     stderr: float  # Standard error of a simulated value.
     ends: Ends | None
+    baselines: tuple[str, ...]  # beside the best fixed choice
 
 
 def _of_types(
     estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], groups: Groups, n_draws: int,
-    rng: np.random.Generator, backend: Any, *, drifts: bool,
+    rng: np.random.Generator, backend: Any, pace: Pace,
 ) -> _Found:  # fmt: skip
     try:
         if estimate.bandit.leaving is not None and estimate.bandit.rewards.values is None:
             raise TooLarge("who leaves after each of infinitely many counts cannot be written out")
-        replanner = Replanner(estimate.bandit, plan, plays > 0, groups)
-        return _drawn(estimate, plan, plays, replanner, groups, n_draws, rng, backend, drifts=drifts)
+        replanner = Replanner(estimate.bandit, plan, plays > 0, groups, pace)
+        return _drawn(estimate, plan, plays, replanner, groups, n_draws, rng, backend)
     except TooLarge:
-        simulated = CrowdReplanner(estimate.bandit, plan, plays > 0, rng, groups)
-        return _drawn(estimate, plan, plays, simulated, groups, n_draws, rng, backend, drifts=drifts)
+        simulated = CrowdReplanner(estimate.bandit, plan, plays > 0, rng, groups, pace)
+        return _drawn(estimate, plan, plays, simulated, groups, n_draws, rng, backend)
 
 
 def _drawn(
     estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], replanner: Replanner | CrowdReplanner, groups: Groups,
-    n_draws: int, rng: np.random.Generator, backend: Any, *, drifts: bool,
+    n_draws: int, rng: np.random.Generator, backend: Any,
 ) -> _Found:  # fmt: skip
-    """Models drawn in two ways, those with one more type where these predict better, and those of the latest people."""
+    """Draw models in two ways, and models with one more type if these predict better."""
     if replanner.exact:
         _check_bounds(plan, replanner.own)
     models = _gibbs(estimate, estimate.bandit, groups, n_draws, rng)
     sets, floored = [replanner.replan(*models)], 0
-    if drifts:
-        sets.append(replanner.replan(_latest(estimate.sessions, *models[:2], groups, rng), *models[1:]))
     n_parameters = _n_parameters(estimate)
     if n_parameters <= PARAMETER_LIMIT:
         around, floored = _around(estimate, replanner, groups, n_draws, rng, backend)
@@ -208,7 +257,10 @@ def _drawn(
         sets.append(_leaving_by_type(estimate, replanner, n_draws, rng))
     ends = _ends(estimate.sessions, plan.horizon, replanner)
     least = THIN * estimate.n_types
-    return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, least, more, replanner.stderr, ends)
+    names = replanner.baselines.names
+    return _Found(
+        sets, replanner.own, n_parameters, floored, replanner.plays, least, more, replanner.stderr, ends, names
+    )
 
 
 def _ends(
@@ -232,17 +284,18 @@ def _ends(
 
 def _of_traits(
     estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], groups: Groups, n_draws: int,
-    rng: np.random.Generator, backend: Any,
+    rng: np.random.Generator, backend: Any, pace: Pace,
 ) -> _Found:  # fmt: skip
     """Only models around the estimate: they have hundreds of parameters instead of tens of thousands."""
-    replanner, factors = TraitsReplanner(estimate, plan, plays > 0, rng, groups), estimate.factors
+    replanner, factors = TraitsReplanner(estimate, plan, plays > 0, rng, groups, pace), estimate.factors
     assert factors is not None
     sets, floored = replanner.replan(n_draws, rng, backend)
     per_arm = factors.intercepts.shape[1] + factors.n_alive
     n_parameters = per_arm * estimate.bandit.n_arms
     ends = _ends(estimate.sessions, plan.horizon, replanner)
     return _Found(
-        sets, replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0), replanner.stderr, ends
+        sets, replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0), replanner.stderr, ends,
+        replanner.baselines.names,
     )  # fmt: skip
 
 
@@ -260,8 +313,8 @@ def _told(estimate: Estimate, n_parameters: int) -> float | None:
     return float((posterior * ratio).sum(axis=1).mean() * len(sessions) / n_parameters)
 
 
-def _average_session(sessions: Sessions | Packed, horizon: int, *, until_they_leave: bool) -> float:
-    """What the policy of the log earned in a session: in so many average steps, or until people left."""
+def logged_session(sessions: Sessions | Packed, horizon: int, *, until_they_leave: bool) -> float:
+    """Return the mean reward of a session of `horizon` steps as it was logged, or until people left."""
     if until_they_leave:
         parts = (float(part.rewards[part.steps < horizon].sum()) for part in sessions.chunks(_AT_ONCE))
         return sum(parts) / len(sessions)
@@ -271,29 +324,6 @@ def _average_session(sessions: Sessions | Packed, horizon: int, *, until_they_le
 
 def _n_parameters(estimate: Estimate) -> int:
     return estimate.n_types - 1 + int(estimate.bandit.rewards.n_parameters)
-
-
-def _latest(
-    sessions: Sessions | Packed, weights: Float[Array, "B *G M"], families: Sequence[Any], groups: Groups,
-    rng: np.random.Generator,
-) -> Float[Array, "B *G M"]:  # fmt: skip
-    """The weights of drawn models in the latest half of the log, each from a Bayesian bootstrap of its sessions.
-
-    Groups of people change by the same factors.
-    """
-    half = sessions[len(sessions) // 2 :: max(1, len(sessions) // (2 * _LOOKED_AT))]
-    found = []
-    for own, family in zip(weights, families, strict=True):
-        before = groups.masses(own).sum(axis=0)
-        logs = belief.log_joint(LatentBandit(np.full(len(before), 1 / len(before)), family), half)
-        likelihoods = np.exp(np.maximum(logs - logs.max(axis=1, keepdims=True), _NEVER))
-        shares, now = rng.dirichlet(np.ones(len(half))), before
-        for _ in range(_MIXING):
-            joint = likelihoods * now
-            now = shares @ (joint / joint.sum(axis=1, keepdims=True))
-        moved = own * (now / np.maximum(before, _RARE))
-        found.append(moved / moved.sum(axis=-1, keepdims=True))
-    return np.stack(found)
 
 
 def _gibbs(
@@ -407,6 +437,18 @@ def _intervals(
     return wider[0], wider[1], (0.0, regret + error), wider[2], undone
 
 
+def _over_baselines(found: _Found, miss: float, further: float, stretch: float) -> tuple[tuple[str, float, float], ...]:
+    """The interval of the policy's gain over each baseline, made as that over the best fixed choice."""
+    claims, error = [], _REACH * found.stderr
+    for number, name in enumerate(found.baselines):
+        gains = [
+            (drawn, drawn.value - drawn.baselines[:, number]) for drawn in found.sets if drawn.baselines is not None
+        ]
+        low, high = _union(gains, miss, 1.0, _ABOVE, further)
+        claims.append((name, *_stretched((low - error, high + error), stretch)))
+    return tuple(claims)
+
+
 def _raised(value: Interval) -> Interval:
     """The interval of a traits model's value, higher: a plan earns less on models near its own than in truth."""
     more = _TRAITS_LOW * (value[1] - value[0]) / 2
@@ -425,6 +467,8 @@ def _union(
 def _stretched(claim: Interval, times: float) -> Interval:
     """The interval with ends `times` as far from its middle, and one that starts at 0 so long, since it is a bound."""
     low, high = claim
+    if times == 1:  # the sum of middle and reach would be off by rounding
+        return claim
     if low == 0:
         return 0.0, times * high
     middle, reach = (low + high) / 2, times * (high - low) / 2
@@ -439,7 +483,7 @@ def _check_kinds(estimate: object, plan: object) -> None:
     """The arguments in their order: whoever has a bandit or a policy alone is told what else is needed."""
     if not isinstance(estimate, Estimate):
         raise InvalidArgument(
-            f"estimate must be what lmab.estimate returns, as in certify(estimate, plan, sessions), because a bandit "
+            f"estimate must be what lmab.fit returns, as in certify(estimate, plan, sessions), because a bandit "
             f"alone does not tell how well its log determines it; got a {type(estimate).__name__}"
         )
     if not isinstance(plan, Plan):

@@ -71,7 +71,7 @@ class Comparison:
         Examples:
             >>> import lmab
             >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
-            >>> found = lmab.compare([lmab.Greedy(bandit), lmab.policies.Stationary(0)], bandit, horizon=5, rng=0)
+            >>> found = lmab.compare([lmab.Greedy(bandit), lmab.policies.Ranking([0, 1], horizon=5)], bandit, rng=0)
             >>> round(found.difference, 3), bool(300 < found.needed() < found.needed(0.1))
             (0.23, True)
         """
@@ -146,7 +146,7 @@ def compare(
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
-        >>> greedy, first, uniform = lmab.Greedy(bandit), lmab.policies.Stationary(0), lmab.Uniform(2)
+        >>> greedy, first, uniform = lmab.Greedy(bandit), lmab.policies.Ranking([0, 1], horizon=3), lmab.Uniform(2)
         >>> round(lmab.compare([greedy, first], bandit, horizon=3, rng=0).difference, 4)
         0.0945
         >>> log = lmab.simulate(bandit, uniform, n_sessions=20_000, horizon=3, rng=0)
@@ -285,8 +285,7 @@ def _live(policy: Policy, other: Policy, log: Sessions, horizon: int, labels: _L
     seen, looks, tail = StratifiedEvidence(), [], (1 - confidence) / 2
     for night in np.unique(labels.night):
         parts = [rest[counts & (labels.night == night) & (labels.version == number)] for number in (0, 1)]
-        sums = [one for part in parts for one in (len(part), part.sum(), (part**2).sum())]
-        seen = seen.add(Stratum(*sums))
+        seen = seen.add(Stratum.of(*parts))
         looks.append(GainBounds(*(float(one) * differ for one in bounds(seen, mean, variance, tail, tail))))
     means = [float(whole[labels.version == number].mean()) for number in (0, 1)]
     last = looks[-1]

@@ -37,6 +37,7 @@ _POOL = 32  # arms with the best means at a belief, and as many that tell most, 
 _CHUNK = 1 << 21  # numbers computed at once
 _HISTORIES = 5_000  # About as many histories of one step; outcomes are made few enough for that.
 _OUTCOMES = (3, 9)  # fewest and most
+_COARSE = 500  # the same for plans that ignore rewards: 28 arms and 8 steps take 3 s for 200 models, 5,000 took 8 s
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,9 +337,27 @@ class Cut:
         points = bandit.rewards.cuts(2 * int(np.clip(most, *_OUTCOMES)) - 1)
         return None if points is None else cls(points[1::2], points[::2])
 
+    @classmethod
+    def coarse(cls, bandit: LatentBandit, horizon: int) -> Cut | None:
+        """Return cuts that join neighbouring values, or None if all histories of them are few enough.
+
+        They are for replanning of plans that ignore rewards, whose trees are small whatever the rewards are. Values on
+        which leaving depends are not joined.
+        """
+        family, n = bandit.rewards, max(int(_COARSE ** (1 / max(horizon - 1, 1))), 2)
+        if not isinstance(family, Categorical) or family.n_values <= n or bandit.leaving is not None:
+            return None
+        shares = (bandit.weights @ family.probabilities.mean(axis=1)).cumsum()
+        places = np.unique(np.searchsorted(shares, np.arange(1, n) / n) + 1)
+        places = places[places < family.n_values]
+        return cls((family.values[places] + family.values[places - 1]) / 2, family.values[np.append(0, places)])
+
     def rewards(self, family: Rewards) -> CutRewards:
         """The family as outcomes."""
-        below = family.below(self.edges)
+        if isinstance(family, Categorical):
+            below = family.probabilities.cumsum(axis=2)[:, :, np.searchsorted(family.values, self.edges) - 1]
+        else:
+            below = family.below(self.edges)
         ends = np.zeros((*family.means.shape, 1)), np.ones((*family.means.shape, 1))
         probabilities = np.diff(np.concatenate([ends[0], below, ends[1]], axis=2), axis=2)
         return CutRewards(probabilities, self.values, exact=family.means)

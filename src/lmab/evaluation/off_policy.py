@@ -44,6 +44,7 @@ from .importance import (
     knows_who_left,
     standard_errors,
 )
+from .sequential import sessions_needed
 
 METHODS = ("per-decision", "self-normalised", "doubly-robust")
 ENOUGH = 30.0  # a step with a smaller effective sample counts as unknown
@@ -51,6 +52,7 @@ LEAST = ENOUGH * (1 - 1e-9)  # for effective samples that are 30 up to rounding
 _MISFIT = 5.0  # standard errors from 1 at which weights cannot come from true propensities
 _SURE = 1e-6  # p-value below which a log is called adaptive
 _CHUNK = 8192
+_GAIN = 0.02  # gain, as a part of the logged reward, for which a live test is sized if no model predicts one
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,7 @@ class LogEvidence:
     n_followed: Integer[Array, "H"]  # sessions that agree with the policy up to each step
     n_reached: Integer[Array, "H"]  # sessions that have this step
     notes: tuple[str, ...]  # warnings to read before the numbers are used; empty where there are none
+    logged: float = np.nan  # mean reward of a session of this length as it was logged
 
     @property
     def enough(self) -> bool:
@@ -137,7 +140,10 @@ def weigh(
     values = _values(sums, tails, confidence, n_bootstrap, rng)
     followed_twice = np.count_nonzero(sums[:, WEIGHT, -1]) > 1
     reached = sums[:, REACHED].sum(axis=0).astype(np.int64)
+    logged = sessions.mean_session(horizon)
     notes = _notes(sums, sizes, followed, reached, model is not None)
+    if sizes.min() < LEAST:
+        notes[0] = f"{_live_test(sessions, horizon, logged, None if model is None else values[2].mean)}; {notes[0]}"
     return LogEvidence(
         values[0],
         values[1] if followed_twice else None,
@@ -146,6 +152,7 @@ def weigh(
         followed,
         reached,
         tuple(notes),
+        logged,
     )
 
 
@@ -236,12 +243,39 @@ def _notes(
     return notes
 
 
+def _live_test(sessions: Sessions, horizon: int, logged: float, predicted: float | None) -> str:
+    """Return the sentence that only a live test can tell, with its number of sessions.
+
+    Without a model, or if the model predicts no gain, the number is that for a gain of `_GAIN` of the logged reward.
+    """
+    inside = np.where(sessions.steps < horizon, sessions.rewards, 0.0)
+    variance = float(np.add.reduceat(inside, sessions.offsets[:-1]).var())
+    gain, why = _GAIN * abs(logged), f"{_GAIN:.0%} of the {logged:.4g} that a session earned as logged"
+    if predicted is not None and predicted > logged:
+        gain, why = predicted - logged, f"the {predicted:.4g} that the model predicts, less {logged:.4g} as logged"
+    first = "a live test is needed, because too few of these sessions agree with the policy"
+    if not gain > 0 or not variance > 0:
+        return first
+    needed = rounded(sessions_needed(gain, logged, variance))
+    return f"{first}: about {needed} sessions, half of them with this policy, show a gain of {gain:.4g} ({why})"
+
+
+def rounded(sessions: float) -> str:
+    """Return a number of sessions with two digits.
+
+    Examples:
+        >>> rounded(5683.2)
+        '5,700'
+    """
+    return f"{float(f'{sessions:.2g}'):,.0f}"
+
+
 def _needed(sizes: Float[Array, "H"], reached: Integer[Array, "H"]) -> str:
     """How many sessions of the same kind would give every step its effective sample, in words."""
     fewest = float(sizes.min())
     if fewest == 0:
         return f"far more than {ENOUGH * reached[0]:,.0f}"
-    return f"about {float(f'{ENOUGH * reached[0] / fewest:.2g}'):,.0f}"
+    return f"about {rounded(ENOUGH * reached[0] / fewest)}"
 
 
 def _misfit(sums: Float[Array, "G 4 H"], sizes: Float[Array, "H"]) -> tuple[int, float] | None:

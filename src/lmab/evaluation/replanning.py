@@ -12,9 +12,11 @@ partly noise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +35,8 @@ from ..planning.problem import Plan
 from ..policies.histories import Roots, known_start
 from ..policies.policy import Policy, State
 from ..policies.small import Greedy
+from ..policies.wrappers import Relabelled
+from .baselines import Baselines
 from .decision_tree import (
     Branches,
     Cut,
@@ -50,8 +54,44 @@ _POOL = 24  # Of many arms so many are planned with: the best of every type and 
 _MANY = 200  # arms
 WRITTEN_OUT = 10_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
+LEAST_MODELS = 20  # drawn models of a set that are planned for whatever the time limit is
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
+Progress = Callable[[int, int, float], None]  # models planned for, models in all, and seconds that are left, about
+_Model = TypeVar("_Model")
 LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms can be apart
+
+
+class Pace:
+    """Time limit and progress of replanning.
+
+    Every set of drawn models gets an equal part of the time that is left, and at least 20 of its models are planned
+    for.
+    """
+
+    def __init__(
+        self, time_limit: float = math.inf, progress: Progress | None = None, n_sets: int = 1, n_draws: int = 0
+    ) -> None:
+        self._until, self._progress = perf_counter() + time_limit, progress
+        self._n_sets, self._ahead = n_sets, n_sets * n_draws
+        self._planned, self._spent = 0, 0.0
+        self.left_out = 0  # models that were drawn and not planned for
+
+    def some(self, drawn: Iterable[_Model], n: int) -> Iterator[_Model]:
+        """Yield the models of a set, n in all, as long as there is time for it."""
+        began = perf_counter()
+        until, self._n_sets = began + (self._until - began) / max(self._n_sets, 1), self._n_sets - 1
+        for i, model in enumerate(drawn):
+            start = perf_counter()
+            if i >= LEAST_MODELS and start > until:
+                self.left_out += n - i
+                self._ahead -= n - i
+                return
+            yield model
+            self._planned, self._ahead = self._planned + 1, max(self._ahead - 1, 0)
+            self._spent += perf_counter() - start
+            if self._progress is not None:
+                left = min(self._spent / self._planned * self._ahead, max(self._until - perf_counter(), 0.0))
+                self._progress(self._planned, self._planned + self._ahead, left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +106,7 @@ class Replanned:
     unplayed: Float[Array, "B"]  # share of the optimum that is earned with arms the log never plays
     misses: float = 1.0  # that an interval over these models may have more than over others
     reference: float | None = None  # what replanning in the same way for the estimate earns there; None: not known
+    baselines: Float[Array, "B K"] | None = None  # values of further baselines on the model; None: not computed
 
     def given_away(self, best: float) -> Float[Array, "B"]:
         """What the model's own plans give away on the estimate, to `best` or to a plan made for it in the same way."""
@@ -131,23 +172,34 @@ class Replanner:
     """A plan for an estimate, written out once."""
 
     def __init__(
-        self, bandit: LatentBandit, plan: Plan, played: Bool[Array, "A"], groups: Groups | None = None
+        self,
+        bandit: LatentBandit,
+        plan: Plan,
+        played: Bool[Array, "A"],
+        groups: Groups | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self._arms, self._groups = plan.kept_arms, Groups.alone(bandit, plan.policy) if groups is None else groups
+        bandit, plan, self._played = among_planned(bandit, plan, played)
+        self._plan, self.pace = plan, pace or Pace()
         self._cut = Cut.of(bandit, plan.horizon)
-        self.rewards = discrete(bandit.rewards, self._cut)
-        self._bandit = LatentBandit(bandit.weights, self.rewards, leaving=bandit.leaving)
-        self._plan, self._played = plan, played
-        self._groups = Groups.alone(bandit, plan.policy) if groups is None else groups
-        roots = Roots(self._groups.state, self._groups.mass)
-        self.tree = unroll(plan.policy, self._bandit, plan.horizon, limit=WRITTEN_OUT, roots=roots)
+        self.exact = self._cut is None and self._groups.exact  # nothing was cut, and nobody grouped with others
+        self._bandit, self.tree = self._written_out(bandit)
         self.own = worth(self.tree, self._groups.mass, self._bandit)  # value of the policy on the estimate
         self.values = bandit.rewards.values
+        self.baselines = _baselines(plan, bandit, self._groups)
+        self._whole = None if self._cut is not None else (self.tree, discrete(bandit.rewards, None))
+        if self._cut is None and max(len(level.arms) for level in self.tree.levels) <= len(self._groups):
+            self._cut = Cut.coarse(bandit, plan.horizon)  # The plan ignores rewards, but plans for drawn models do not.
+            if self._cut is not None:
+                self._bandit, self.tree = self._written_out(bandit)
         self._branches = Branches.of(self.tree)
 
-    @property
-    def exact(self) -> bool:
-        """Whether nothing was cut, and nobody was put into a group with others."""
-        return self._cut is None and self._groups.exact
+    def _written_out(self, bandit: LatentBandit) -> tuple[LatentBandit, DecisionTree]:
+        """Return the estimate with rewards as they are cut, and the tree of the plan on it."""
+        model = LatentBandit(bandit.weights, discrete(bandit.rewards, self._cut), leaving=bandit.leaving)
+        roots = Roots(self._groups.state, self._groups.mass)
+        return model, unroll(self._plan.policy, model, self._plan.horizon, limit=WRITTEN_OUT, roots=roots)
 
     @property
     def stderr(self) -> float:
@@ -166,17 +218,22 @@ class Replanner:
 
     def started(self, stays: Float[Array, "Z"]) -> float | None:
         """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
-        if self._cut is not None:
+        if self._whole is None:
             return None
-        return weighed(self._groups.mass, self.tree.branches(self.rewards, stays=stays)[0])
+        tree, rewards = self._whole
+        return weighed(self._groups.mass, tree.branches(rewards, stays=stays)[0])
 
     def replan(
         self, weights: Float[Array, "B *G M"], families: Sequence[Any], leaving: Sequence[Any] | None = None
     ) -> Replanned:
-        """For each drawn model, one step of policy iteration from the plan."""
-        drawn = zip(weights, families, _or_nobody(leaving, len(families)), strict=True)
+        """For each drawn model, as far as the time goes, one step of policy iteration from the plan."""
+        families, leaving = only_planned(self._arms, families, leaving)
+        drawn = self.pace.some(zip(weights, families, _or_nobody(leaving, len(families)), strict=True), len(families))
         rows = [self._one(own, discrete(family, self._cut), left) for own, family, left in drawn]
-        return Replanned(*np.array(rows).reshape(-1, 6).T)
+        found = Replanned(*np.array(rows).reshape(-1, 6).T)
+        return replace(
+            found, baselines=_beside(self.baselines, self._groups, weights[: len(rows)], families[: len(rows)], leaving)
+        )
 
     def _one(
         self, weights: Float[Array, "*G M"], family: Categorical, left: Float[Array, "M A Z"] | None = None
@@ -224,6 +281,51 @@ def unplayed(tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit,
         return 0.0
     total, rest = worth(tree, mass, model), worth(tree, mass, model, np.where(played, 0.0, model.means))
     return rest / total if total > 0 else 0.0
+
+
+def _baselines(plan: Plan, bandit: LatentBandit, groups: Groups) -> Baselines:
+    """Return the baselines beside the best fixed choice, for people in these groups."""
+    prior = plan.policy.type_prior if len(groups) > 1 else None
+    return Baselines.of(prior, bandit.n_arms, plan.horizon, repeats=plan.repeats)
+
+
+def _beside(
+    baselines: Baselines,
+    groups: Groups,
+    weights: Float[Array, "B *G M"],
+    families: Sequence[Any],
+    leaving: Sequence[Any] | None,
+) -> Float[Array, "B K"]:
+    """Return the value of each baseline on each drawn model."""
+    found = np.empty((len(families), len(baselines.names)))
+    for row, (own, family, left) in enumerate(zip(weights, families, _or_nobody(leaving, len(families)), strict=False)):
+        mass = groups.masses(own)
+        found[row] = baselines.values(mass, LatentBandit(_total(mass), family, leaving=left))
+    return found
+
+
+def among_planned(
+    bandit: LatentBandit, plan: Plan, played: Bool[Array, "A"]
+) -> tuple[LatentBandit, Plan, Bool[Array, "K"]]:
+    """Restrict a bandit, its plan, and which arms were played to the arms that were planned with.
+
+    Other arms, such as those that were withdrawn, can neither be the best fixed choice nor part of the optimum.
+    """
+    if plan.kept_arms is None:
+        return bandit, plan, played
+    some, policy = bandit.only_arms(plan.kept_arms), plan.policy
+    inner = policy.policy if isinstance(policy, Relabelled) else Relabelled(policy, some.arm_labels or ())
+    return some, replace(plan, policy=inner, kept_arms=None), played[list(plan.kept_arms)]
+
+
+def only_planned(
+    arms: tuple[int, ...] | None, families: Sequence[Any], leaving: Sequence[Any] | None
+) -> tuple[Sequence[Any], Sequence[Any] | None]:
+    """Restrict the rewards and the leaving of drawn models to the arms that were planned with."""
+    if arms is None:
+        return families, leaving
+    kept = list(arms)
+    return [one.only_arms(kept) for one in families], None if leaving is None else [left[:, kept] for left in leaving]
 
 
 def _or_nobody(leaving: Sequence[Any] | None, n_models: int) -> Sequence[Any]:
@@ -275,10 +377,14 @@ class CrowdReplanner:
         played: Bool[Array, "A"],
         rng: np.random.Generator,
         groups: Groups | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self.pace = pace or Pace()
+        self._arms, self._groups = plan.kept_arms, Groups.alone(bandit, plan.policy) if groups is None else groups
+        bandit, plan, played = among_planned(bandit, plan, played)
         self._bandit, self._plan, self._played, self._rng = bandit, plan, played, rng
-        self._groups = Groups.alone(bandit, plan.policy) if groups is None else groups
         self.values, self.leaves = bandit.rewards.values, bandit.leaving is not None
+        self.baselines = _baselines(plan, bandit, self._groups)
         self._crowds: dict[int, Crowd] = {}
         found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
         self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
@@ -288,12 +394,14 @@ class CrowdReplanner:
     def replan(
         self, weights: Float[Array, "B *G M"], families: Sequence[Any], leaving: Sequence[Any] | None = None
     ) -> Replanned:
-        """For each drawn model, what the plan, a plan made for the model and the best fixed choice earn."""
-        drawn = zip(weights, families, _or_nobody(leaving, len(families)), strict=True)
+        """For drawn models, as far as time goes, what the plan, a plan for each and the best fixed choice earn."""
+        families, leaving = only_planned(self._arms, families, leaving)
+        drawn = self.pace.some(zip(weights, families, _or_nobody(leaving, len(families)), strict=True), len(families))
         rows = [self._one(own, family, left) for own, family, left in drawn]
         found = Replanned(*np.array(rows).reshape(-1, 6).T)
         same_way = self._replanned(self._groups.priors, self._bandit)[0]
-        return replace(found, reference=max(same_way, float(found.transferred.max())))
+        beside = _beside(self.baselines, self._groups, weights[: len(rows)], families[: len(rows)], leaving)
+        return replace(found, reference=max(same_way, float(found.transferred.max())), baselines=beside)
 
     def started(self, stays: Float[Array, "Z"]) -> float | None:
         """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
@@ -352,12 +460,14 @@ class TraitsReplanner:
         played: Bool[Array, "A"],
         rng: np.random.Generator,
         groups: Groups | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._estimate, self._played = estimate, played
-        self._simulated = CrowdReplanner(estimate.bandit, plan, played, rng, groups)
+        self._simulated = CrowdReplanner(estimate.bandit, plan, played, rng, groups, pace)
         self._weights = estimate.bandit.weights if groups is None else groups.priors
         self.own, self.plays, self.stderr = self._simulated.own, self._simulated.plays, self._simulated.stderr
         self.started, self.values, self.leaves = self._simulated.started, self._simulated.values, False
+        self.baselines = self._simulated.baselines
 
     def replan(self, n_draws: int, rng: np.random.Generator, backend: Any = None) -> tuple[list[Replanned], int]:
         """Two sets of models around the estimate, and how many directions the log says next to nothing about."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 ALPHA = 0.05  # chance that a policy which earns no more is ever called better
 HARM = 0.1  # chance that a policy which earns no less is ever called worse
@@ -32,6 +33,17 @@ class Stratum(NamedTuple):
     n_old: Any
     reward_old: Any
     squares_old: Any
+
+    @classmethod
+    def of(cls, new: ArrayLike, old: ArrayLike) -> Stratum:
+        """Return the sums of the rewards of both policies.
+
+        Examples:
+            >>> tuple(map(float, Stratum.of([1.0, 3.0], [2.0])))
+            (2.0, 4.0, 10.0, 1.0, 2.0, 4.0)
+        """
+        both = np.asarray(new, float), np.asarray(old, float)
+        return cls(*(total for part in both for total in (len(part), part.sum(), part @ part)))
 
 
 class GainBounds(NamedTuple):

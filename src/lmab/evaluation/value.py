@@ -40,6 +40,7 @@ class Evaluation:
     interval: tuple[float, float] | None = None  # Interval of the mean; None unless a log holds enough to tell.
     effective_sizes: Float[Array, "H"] | None = None  # effective sample at each step; None unless from a log
     notes: tuple[str, ...] = ()  # warnings to read before the value is used
+    logged: float | None = None  # mean reward of a session as it was logged; None unless from a log
 
     @property
     def exact(self) -> bool:
@@ -247,6 +248,7 @@ def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
         interval=value.interval,
         effective_sizes=evidence.effective_sizes,
         notes=evidence.notes,
+        logged=evidence.logged,
     )
 
 

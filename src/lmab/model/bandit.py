@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from .. import files
 from .._html import card, percent
 from .._shapes import Array, Float, Integer, Shaped
-from ..checks import check_array, check_count, check_distribution, choices
+from ..checks import check_array, check_count, check_distribution, choices, whole
 from ..errors import InvalidArgument, InvalidFile
 from .categorical import Categorical
 from .counts import Counts
@@ -258,20 +258,35 @@ class LatentBandit:
             >>> round(bandit.best_fixed(2), 10), round(bandit.best_fixed(2, repeats=False), 10)
             (1.1, 0.95)
         """
-        arms = self.best_fixed_arms(horizon, repeats)
+        arms, horizon = self.best_fixed_arms(horizon, repeats), whole(horizon)
         if self.people_leave:
             return _earned(self, arms if len(arms) == horizon else arms * horizon)
         return horizon / len(arms) * float((self.weights @ self.means)[list(arms)].sum())
 
     def best_fixed_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
         """The arms of the best fixed choice: one arm, or without repeats `horizon` different arms, the best first."""
-        n_arms = self._n_distinct(horizon, repeats)
-        if not self.people_leave:
-            return tuple(np.argsort(-(self.weights @ self.means), kind="stable")[:n_arms].tolist())
-        if repeats:
-            always = one_arm(self.means.T, self.stays.T, horizon)[-1]
-            return (int((always @ self.weights).argmax()),)
-        return tuple(best_list(self.means.T, self.stays.T, self.weights, horizon)[0].tolist())
+        return self.ranked_arms(horizon, repeats)[: self._n_distinct(horizon, repeats)]
+
+    def ranked_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
+        """Return all arms, the best first: those of the best fixed choice, then the others.
+
+        The order is that of the mean reward of a session. If sessions end early and arms repeat, it is that of what
+        each arm earns when it is played at every step.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.6], [0.2, 0.7, 0.6]]).ranked_arms(2)
+            (2, 0, 1)
+        """
+        n_arms, horizon = self._n_distinct(horizon, repeats), whole(horizon)
+        values = self.weights @ self.means
+        first = np.empty(0, np.int64)
+        if self.people_leave and repeats:
+            values = one_arm(self.means.T, self.stays.T, horizon)[-1] @ self.weights
+        elif self.people_leave:
+            first = best_list(self.means.T, self.stays.T, self.weights, n_arms)[0]
+        order = np.argsort(-values, kind="stable")
+        return (*first.tolist(), *order[~np.isin(order, first)].tolist())
 
     def known_type(self, horizon: int, repeats: bool = True) -> float:
         """What a session earns when its type is known from the first step on: no policy earns more.
@@ -282,7 +297,7 @@ class LatentBandit:
             >>> round(bandit.known_type(2), 10), round(bandit.known_type(2, repeats=False), 10)
             (1.6, 0.95)
         """
-        n_arms = self._n_distinct(horizon, repeats)
+        n_arms, horizon = self._n_distinct(horizon, repeats), whole(horizon)
         if self.people_leave:
             means, stays = self.means.T, self.stays.T
             if repeats:
@@ -293,7 +308,7 @@ class LatentBandit:
 
     def _n_distinct(self, horizon: int, repeats: bool) -> int:
         """How many different arms a fixed choice plays."""
-        check_count("horizon", horizon)
+        horizon = check_count("horizon", horizon)
         if not repeats and horizon > self.n_arms:
             raise InvalidArgument(f"horizon must be at most the {self.n_arms} arms without repeats, got {horizon}")
         return 1 if repeats else horizon
@@ -307,6 +322,20 @@ class LatentBandit:
             labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
         left = None if self.leaving is None else take(self.leaving, types, arms)
         return LatentBandit(weights, self.rewards.relabel(types, arms), labels, left)
+
+    def only_arms(self, arms: Iterable[int]) -> LatentBandit:
+        """Return the bandit of some arms, given by number, under their own labels.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.1, 0.5]]).only_arms([0, 2]).arm_labels
+            (0, 2)
+        """
+        kept = [check_count(f"arms[{place}]", int(arm), minimum=0) for place, arm in enumerate(arms)]
+        names = self.arm_labels or range(self.n_arms)
+        labels = tuple(names[arm] for arm in kept)
+        leaving = None if self.leaving is None else self.leaving[:, kept]
+        return LatentBandit(self.weights, self.rewards.only_arms(kept), labels, leaving)
 
     def with_arms(self, labels: Sequence[str | int], *, law: Any = None) -> LatentBandit:
         """The same bandit with new arms after its own, of which no log tells anything yet.

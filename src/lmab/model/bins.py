@@ -35,7 +35,7 @@ class Bins:
     @classmethod
     def at_quantiles(cls, rewards: Float[Array, "S"], n_bins: int) -> Bins:
         """Bins that hold equally many rewards each; the value of a bin is the mean of its rewards."""
-        check_count("bins", n_bins, minimum=2)
+        n_bins = check_count("bins", n_bins, minimum=2)
         edges = np.unique(np.quantile(rewards, np.arange(1, n_bins) / n_bins))
         counts, sums = counts_and_sums(lambda: [rewards], edges)
         filled = np.flatnonzero(counts)  # Where many rewards are equal, the bin below them may hold none.
@@ -67,7 +67,7 @@ class Bins:
 
     @classmethod
     def _zero_apart(cls, pieces: Pieces, n_bins: int) -> Bins:
-        check_count("bins", n_bins, minimum=2)
+        n_bins = check_count("bins", n_bins, minimum=2)
         (below, zeros, above), _ = counts_and_sums(pieces, np.array([0.0, _TINY]))
         edges = quantiles(pieces, np.arange(1, n_bins) / n_bins) if below + above else np.empty(0)
         if zeros:

@@ -204,6 +204,10 @@ class Categorical:
         """Type i of the result is type `types[i]` of this one; the same for arms."""
         return Categorical(take(self.probabilities, types, arms), self.values, self.edges)
 
+    def only_arms(self, arms: Sequence[int]) -> Categorical:
+        """Return the rewards of some arms."""
+        return Categorical(self.probabilities[:, arms], self.values, self.edges)
+
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Categorical:
         """These arms and `count` new ones, which have the probabilities `law` (Z,) in every type."""
         if law is None:

@@ -181,6 +181,10 @@ class Counts:
         """Type i of the result is type `types[i]` of this one; the same for arms."""
         return Counts(take(self.means, types, arms))
 
+    def only_arms(self, arms: Sequence[int]) -> Counts:
+        """Return the rewards of some arms."""
+        return Counts(self.means[:, arms])
+
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Counts:
         """These arms and `count` new ones, which have the mean `law` in every type."""
         mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)

@@ -155,6 +155,10 @@ class Gaussian:
         """Type i of the result is type `types[i]` of this one; the same for arms."""
         return Gaussian(take(self.means, types, arms), self.scale)
 
+    def only_arms(self, arms: Sequence[int]) -> Gaussian:
+        """Return the rewards of some arms."""
+        return Gaussian(self.means[:, arms], self.scale)
+
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Gaussian:
         """These arms and `count` new ones, which have the mean `law` in every type."""
         mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)

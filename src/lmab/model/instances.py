@@ -41,12 +41,11 @@ def random_bandit(
         >>> bandit.n_types, bandit.n_arms, int(np.linalg.matrix_rank(bandit.means))
         (7, 50, 4)
     """
-    check_count("n_types", n_types)
-    check_count("n_arms", n_arms)
+    n_types, n_arms = check_count("n_types", n_types), check_count("n_arms", n_arms)
     rng = check_rng(rng, "the bandit is drawn at random")
     if kind not in _KINDS:
         raise InvalidArgument(f"kind must be {choices(list(_KINDS))}, got {kind!r}")
-    check_count("rank", rank, minimum=2 if kind == "spherical" else 1)
+    rank = check_count("rank", rank, minimum=2 if kind == "spherical" else 1)
     return _KINDS[kind](n_types, n_arms, rank, rng)
 
 

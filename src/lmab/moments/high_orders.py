@@ -49,7 +49,7 @@ def core_moments(sessions: Sessions | Packed, design: Design, order: int) -> tup
     entry is the mean product of the rewards. Orders that the log could not measure at all are left out. The cost per
     session is the number of entries, for a session of any length.
     """
-    check_count("order", order)
+    order = check_count("order", order)
     require_nobody_left("moments over a core set", sessions)
     pairs = design.pairs
     size = sum(math.comb(len(pairs) + degree - 1, degree) for degree in range(1, order + 1))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields, optional
 from ..errors import Status
 from .backups import fixed_arms
+from .exact import STATE_BYTES, all_states, solved
 from .once.certified import plan_once_certified
 from .once.exact import fits, solved_once
 from .policies import vector_policy
@@ -30,7 +31,9 @@ _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 class Certified:
     """Search until upper - lower <= gap * |lower| (or <= `absolute`): a proof that nothing is better by more.
 
-    Before the search takes more than `memory_limit` bytes it stops, as it does at the time limit.
+    Before the search takes more than `memory_limit` bytes it stops, as it does at the time limit. A search that stops
+    for another reason than time before the gap is reached is followed by dynamic programming (`Exact`) if that is
+    possible in the time that is left.
 
     A plan for people of many priors searches in `threads` threads, None for all cores; the result is the same to the
     bit for any number.
@@ -71,6 +74,9 @@ class Certified:
             search.look_ahead(clock)
             clock.record(search.lower_bound, search.upper_bound)
             reason = self._run(search, clock)
+            exact = self._solved_in_the_time_left(problem, clock) if reason == Status.MEMORY_LIMIT else None
+            if exact is not None:
+                return exact
         except KeyboardInterrupt:
             reason = Status.INTERRUPTED
         clock.record(search.lower_bound, search.upper_bound)
@@ -85,6 +91,12 @@ class Certified:
         except KeyboardInterrupt:
             clock.time_limit = 0.0
             return replace(self._search_once(problem, clock), status=Status.INTERRUPTED)
+
+    def _solved_in_the_time_left(self, problem: Problem, clock: Clock) -> Plan | None:
+        """Return the optimal plan where the search takes too much memory but a table of values does not."""
+        if problem.priors is not None or problem.binned or STATE_BYTES * all_states(problem) > self.memory_limit:
+            return None
+        return solved(problem, clock)
 
     def _search_once(self, problem: Problem, clock: Clock) -> Plan:
         return plan_once_certified(

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
-from ..checks import check_count
+from ..checks import COUNT, check_fields
 from ..errors import InvalidArgument, Status, TooLarge
 from ..policies.policy import State, best_allowed
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
@@ -21,7 +21,7 @@ from .problem import Clock, Plan, Problem
 
 _BLOCK = 1 << 26  # multiplications between two looks at the clock
 _CHUNK = 1 << 20
-_STATE = 8  # bytes
+STATE_BYTES = 8
 
 
 class ExactPolicy(TablePolicy):
@@ -93,27 +93,24 @@ class Exact:
     max_states: int = 100_000_000
 
     def __post_init__(self) -> None:
-        check_count("max_states", self.max_states)
+        check_fields(self, {"max_states": COUNT})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         check_one_prior(problem)
-        needed = sum(n_states(len(problem.table), step) for step in range(problem.horizon))
+        needed = all_states(problem)
         if needed > self.max_states:
             raise TooLarge(
                 f"Exact would need {needed} states ({len(problem.table)} arm-value pairs, {problem.horizon} steps; "
-                f"{needed * _STATE / 1e9:.3g} GB), "
+                f"{needed * STATE_BYTES / 1e9:.3g} GB), "
                 f"more than max_states={self.max_states}: use Certified"
             )
         clock.record(*root_bounds(problem, 0))
+        reason = Status.TIME_LIMIT
         try:
-            kept = _stages(problem, clock)
+            found = solved(problem, clock)
         except KeyboardInterrupt:
-            kept, reason = None, Status.INTERRUPTED
-        else:
-            reason = Status.TIME_LIMIT
-        if kept is None:
-            return _stopped(problem, clock, reason, needed)
-        return _solved(problem, clock, kept, needed)
+            found, reason = None, Status.INTERRUPTED
+        return _stopped(problem, clock, reason, needed) if found is None else found
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         check_one_prior(problem)
@@ -162,7 +159,11 @@ def _blocks(
         yield
 
 
-def _solved(problem: Problem, clock: Clock, kept: list[Float[Array, "states"]], needed: int) -> Plan:
+def solved(problem: Problem, clock: Clock) -> Plan | None:
+    """Return the optimal plan, or None if the time runs out."""
+    kept = _stages(problem, clock)
+    if kept is None:
+        return None
     value = float(kept[0][0])
     tables = kept[: problem.horizon - 1]
     policy = ExactPolicy(
@@ -171,7 +172,7 @@ def _solved(problem: Problem, clock: Clock, kept: list[Float[Array, "states"]], 
         **problem.of_policy,
     )
     upper, status = value, Status.OPTIMAL
-    message = f"dynamic programming over {needed} counts of observations: nothing better exists"
+    message = f"dynamic programming over {all_states(problem)} counts of observations: nothing better exists"
     if problem.binned:
         upper, status = problem.full_information, Status.HEURISTIC
         message = (
@@ -192,6 +193,11 @@ def _stopped(problem: Problem, clock: Clock, reason: Status, needed: int) -> Pla
     lower, upper = clock.trace[-1][1:]
     upper = problem.full_information if problem.binned else upper
     return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
+
+
+def all_states(problem: Problem) -> int:
+    """Return the number of counts of observations of all steps together."""
+    return sum(n_states(len(problem.table), step) for step in range(problem.horizon))
 
 
 def n_states(n_codes: int, step: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
-from ..checks import check_count
+from ..checks import Count, check_fields
 from ..errors import InvalidArgument, Status
 from ..policies.policy import State, best_allowed
 from .information_price import information_price
@@ -153,7 +153,7 @@ class Lookahead:
     depth: int = 1
 
     def __post_init__(self) -> None:
-        check_count("depth", self.depth, minimum=0)
+        check_fields(self, {"depth": Count(0)})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         if len(problem.table) ** self.depth > 10**8:

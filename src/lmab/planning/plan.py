@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .._shapes import Array, Float
+from .._shapes import Array, Float, Integer
 from ..checks import check_count
-from ..errors import InvalidArgument, Status
+from ..errors import InvalidArgument, LmabWarning, Status
 from ..estimation.check import Check
+from ..estimation.log_summary import LogSummary
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior, clustered
-from ..policies.policy import Policy
-from ..policies.small import FixedSequence, Stationary
+from ..policies.ranking import Ranking
+from ..policies.wrappers import Relabelled
 from .certified import Certified
 from .exact import Exact
 from .lookahead import QMDP, Lookahead
@@ -29,6 +31,10 @@ MAX_HORIZON = 10_000
 REPRESENTATIVES = 64  # priors that a plan for people with features is made for; at others it earns 99.9% to 100%
 _PEOPLE = 2_000  # different priors, the most frequent ones, at which bounds are proved one by one where that helps
 _LEAST = 1e-12  # weight of a type in a prior to plan for: the prices of information take its logarithm
+_MODEL_ONLY = (
+    "the bounds hold for the model alone: the log contradicts the assumption {}, so claims about real sessions are not "
+    "supported"
+)
 LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
@@ -40,7 +46,7 @@ class Planner(Protocol):
         >>> class BestFixedArm:
         ...     def solve(self, problem, clock):
         ...         bandit, steps = problem.bandit, problem.horizon
-        ...         policy = lmab.policies.Stationary(bandit.best_fixed_arms(steps)[0], horizon=steps)
+        ...         policy = lmab.policies.Ranking(bandit.ranked_arms(steps), horizon=steps)
         ...         lower, upper = bandit.best_fixed(steps), bandit.known_type(steps)
         ...         clock.record(lower, upper)
         ...         return lmab.Plan(policy, steps, lower, upper, "heuristic", "no look at rewards", tuple(clock.trace))
@@ -71,7 +77,8 @@ def plan(
     horizon: int | None = None,
     method: Planner | None = None,
     time_limit: float = 60.0,
-    repeats: bool = True,
+    repeats: bool | None = None,
+    arms: Iterable[str | int] | None = None,
     anyway: bool = False,
     type_prior: TypePrior | None = None,
     features: Mapping[str, Any] | None = None,
@@ -90,8 +97,13 @@ def plan(
             time limit.
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
             counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
-        repeats: False when a session may play each arm at most once: policy and bounds are then for such sessions.
-            `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` searches.
+        repeats: False if a session may play each arm at most once: policy and bounds are then for such sessions.
+            `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` searches. None: as in
+            the log of the estimate, so False if no session of it plays an arm twice although several would if the arms
+            were drawn independently; True for a bandit.
+        arms: labels of the arms to plan with (numbers, if the arms have no labels); the others are played only if
+            nothing else is allowed, and their rewards change no belief. None: all but those that were withdrawn before
+            the end of the log (`estimate.log_summary.withdrawn`).
         anyway: plan with the types of an estimate although its held-out check does not support them. Without this, such
             an estimate gets the plan of the best fixed choice (one arm, or without repeats a list of arms), with
             `fixed` set and the reason in `verdict`: on held-out people plans of unsupported types lost to it.
@@ -113,26 +125,49 @@ def plan(
         >>> plan.policy.act_on([(0, 0.0)])
         1
     """
-    model = _bandit(bandit)
+    whole, estimate = _bandit(bandit), _estimate(bandit)
     if unnamed or horizon is None:
         given = f"{unnamed[0]!r} without a name" if unnamed else "None"
         raise InvalidArgument(
             f"horizon must be given by its name, as in lmab.plan(estimate, horizon={unnamed[0] if unnamed else 6!r}), "
             f"got {given}"
         )
-    _check_horizon(horizon)
+    horizon = _check_horizon(horizon)
+    summary = None if estimate is None else estimate.log_summary
+    notes = []
+    if repeats is None:
+        repeats = summary is None or summary.repeats
+        if not repeats and summary is not None:
+            notes.append(f"no arm is played twice, because {summary.reason}")
     if method is None:
-        method = QMDP() if not repeats and horizon > LONG and model.n_types > MANY else Certified()
+        method = QMDP() if not repeats and horizon > LONG and whole.n_types > MANY else Certified()
     _check_method(method)
-    check_count("bins", bins, minimum=2)
+    bins = check_count("bins", bins, minimum=2)
     if not time_limit > 0:
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
+    kept = _planned_arms(whole, arms, summary)
+    model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
+    if model is not whole and arms is None and summary is not None:
+        notes.append(summary.sentence_on_withdrawn(whole).rstrip("."))
+    if estimate is not None and estimate.contradicted:
+        notes.append(_MODEL_ONLY.format(" and ".join(map(repr, estimate.contradicted))))
     if not repeats and horizon > model.n_arms:
-        raise InvalidArgument(f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}")
-    estimate = _estimate(bandit)
+        raise InvalidArgument(
+            f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}: plan fewer steps, or let "
+            f"arms repeat with repeats=True (at the command line --repeats){''.join(f'; {note}' for note in notes)}"
+        )
+    if summary is not None and horizon > summary.longest:
+        warnings.warn(
+            f"horizon must be at most {summary.longest}, the steps of the longest session of the log, for values that "
+            f"the log supports, got {horizon}: the values of later steps rely on the model alone",
+            LmabWarning,
+            stacklevel=2,
+        )
+    planned = None if model is whole else tuple(kept.tolist())
     check = None if estimate is None else estimate.check
     if check is not None and not (anyway or check.agrees):
-        return _fixed_choice(model, horizon, repeats, estimate, check)
+        fixed = _fixed_choice(whole, kept, horizon, repeats, estimate, check)
+        return _with_notes(replace(fixed, kept_arms=planned), notes)
     people = _people(bandit, model, type_prior, features)
     problem = _problem(model, horizon, bins, people, representatives)
     if isinstance(method, _COMPILED):
@@ -143,21 +178,54 @@ def plan(
     made = _for_people(made, people, 0 if problem.priors is None else len(problem.priors))
     verdict = "" if check is None else check.verdict
     said = made.message + _remark(estimate)
-    return replace(made, repeats=repeats, estimate=estimate, message=said, verdict=verdict)
+    if model is not whole:
+        made = replace(made, policy=Relabelled(made.policy, whole.arm_labels or range(whole.n_arms)))
+    made = replace(made, repeats=repeats, estimate=estimate, message=said, verdict=verdict, kept_arms=planned)
+    return _with_notes(made, notes)
 
 
-def _fixed_choice(model: LatentBandit, horizon: int, repeats: bool, estimate: Estimate | None, check: Check) -> Plan:
+def _with_notes(made: Plan, notes: list[str]) -> Plan:
+    """The plan with notes at the end of its message."""
+    return replace(made, message="; ".join([made.message, *notes]))
+
+
+def _planned_arms(
+    model: LatentBandit, arms: Iterable[str | int] | None, summary: LogSummary | None
+) -> Integer[Array, "K"]:
+    """Return the numbers of the arms to plan with."""
+    names = model.arm_labels or tuple(range(model.n_arms))
+    if arms is None:
+        withdrawn = () if summary is None else summary.withdrawn
+        kept = np.setdiff1d(np.arange(model.n_arms), np.array(withdrawn, np.int64))
+        return kept if len(kept) else np.arange(model.n_arms)
+    numbers = {name: number for number, name in enumerate(names)}
+    wanted = list(arms)
+    unknown = [arm for arm in wanted if arm not in numbers]
+    if unknown or not wanted:
+        got = repr(unknown[0]) if unknown else "none"
+        raise InvalidArgument(f"arms must be labels of the model, such as {names[0]!r}, got {got}")
+    return np.unique([numbers[arm] for arm in wanted])
+
+
+def _fixed_choice(
+    whole: LatentBandit,
+    kept: Integer[Array, "K"],
+    horizon: int,
+    repeats: bool,
+    estimate: Estimate | None,
+    held_out: Check,
+) -> Plan:
     """The plan that ignores what it sees; with one type, which is all that the log supports, it is optimal."""
-    arms, value = model.best_fixed_arms(horizon, repeats), model.best_fixed(horizon, repeats)
-    names = range(model.n_arms) if model.arm_labels is None else model.arm_labels
-    policy: Policy = FixedSequence(arms, arm_labels=names)
-    if repeats:
-        policy = Stationary(arms[0], horizon=horizon, arm_labels=names)
+    model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
+    value = model.best_fixed(horizon, repeats)
+    best, others = kept[list(model.ranked_arms(horizon, repeats))], np.array(whole.ranked_arms(1))
+    order = [*best.tolist(), *others[~np.isin(others, kept)].tolist()]
+    policy = Ranking(order, horizon=horizon, repeats=repeats, arm_labels=whole.arm_labels)
     other = "" if model.n_types == 1 else "; anyway=True plans with them"
-    message = f"the best fixed choice, because {check.refusal}{other}"
+    message = f"the best fixed choice, because {held_out.refusal}{other}"
     return Plan(
         policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, estimate=estimate, fixed=True,
-        verdict=check.verdict,
+        verdict=held_out.verdict,
     )  # fmt: skip
 
 
@@ -192,7 +260,7 @@ def _people(given: Any, model: LatentBandit, type_prior: TypePrior | None, featu
 def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | None, most: int) -> Problem:
     if people is None:
         return Problem.of(model, horizon, bins)
-    check_count("representatives", most)
+    most = check_count("representatives", most)
     if not people.type_prior.columns:
         return Problem.of(model, horizon, bins, type_prior=people.type_prior)
     priors, shares, _ = clustered(people.priors, people.shares, most)
@@ -240,13 +308,15 @@ def _remark(estimate: Estimate | None) -> str:
     return "" if factors is None or factors.tell_arms_apart else f"; {factors.ranking}"
 
 
-def _check_horizon(horizon: Any) -> None:
+def _check_horizon(horizon: Any) -> int:
     """Every planner keeps plans for each step to go, so that its limit on time could not hold for any horizon."""
-    if check_count("horizon", horizon) > MAX_HORIZON:
+    steps = check_count("horizon", horizon)
+    if steps > MAX_HORIZON:
         raise InvalidArgument(
             f"horizon must be at most {MAX_HORIZON:,} steps, got {horizon}: the type is known long before; plan some "
             f"hundred steps, and after these play the best arm of the likeliest type"
         )
+    return steps
 
 
 def _check_method(method: Any) -> None:

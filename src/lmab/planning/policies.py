@@ -281,6 +281,19 @@ class VectorPolicy(PlannedPolicy):
     def _stage(self, remaining: int) -> Float[Array, "K M"]:
         return self.vectors[self.starts[remaining - 1] : self.starts[remaining]]
 
+    def value_of_features(self) -> float | None:
+        """Return how much features of persons add to the guaranteed value per session; None if there are no features.
+
+        It is the mean over persons of what the plan guarantees each of them, less what it guarantees if every person is
+        taken for the average one.
+        """
+        prior = self.type_prior
+        people = None if prior is None else prior.people_of()
+        if prior is None or people is None:
+            return None
+        values = prior.weights(people.features) @ self._stage(self.horizon).T
+        return float(people.shares @ values.max(axis=1) - (people.shares @ values).max())
+
     def arm_values(self, state: State) -> Float[Array, "n A"]:
         """Mean now plus what the plans earn afterwards, for every arm."""
         problem, remaining = self._problem, self._remaining(state)

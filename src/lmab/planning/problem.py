@@ -406,6 +406,7 @@ class Plan:
     by_prior: PriorBounds | None = field(repr=False, default=None)  # the bounds at any prior; None: one prior for all
     fixed: bool = False  # the plan is the best fixed choice, because held-out sessions support no types
     verdict: str = ""  # what held-out sessions said about the types of the estimate; empty where nobody asked them
+    kept_arms: tuple[int, ...] | None = field(repr=False, default=None)  # numbers of the arms planned with; None: all
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))
@@ -423,6 +424,10 @@ class Plan:
         """Whether the model has people who leave: then the bounds are those of a session until they do."""
         model = getattr(self.policy, "bandit", None) or (None if self.estimate is None else self.estimate.bandit)
         return getattr(model, "leaving", None) is not None
+
+    def of_kept_arms(self, bandit: LatentBandit) -> LatentBandit:
+        """Return the bandit of the arms that were planned with, from the bandit of all arms."""
+        return bandit if self.kept_arms is None else bandit.only_arms(self.kept_arms)
 
     @property
     def _steps(self) -> str:

@@ -9,11 +9,10 @@ if TYPE_CHECKING:
     from .policy import Policy as Policy
     from .policy import State as State
     from .policy import best_allowed as best_allowed
+    from .ranking import Ranking as Ranking
     from .small import MUCB as MUCB
     from .small import BeliefPolicy as BeliefPolicy
-    from .small import FixedSequence as FixedSequence
     from .small import Greedy as Greedy
-    from .small import Stationary as Stationary
     from .small import Thompson as Thompson
     from .small import Uniform as Uniform
     from .wrappers import Exploring as Exploring

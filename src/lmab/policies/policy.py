@@ -19,7 +19,7 @@ import numpy as np
 from .. import files
 from .._html import card
 from .._shapes import Array, Bool, Float, Integer, Shaped
-from ..checks import Rng, check_count, check_rng
+from ..checks import Rng, check_count, check_rng, whole_array
 from ..data.features import require_mapping
 from ..errors import InvalidArgument, InvalidFile
 from ..model.bandit import LatentBandit, arm_label
@@ -32,7 +32,8 @@ History = Iterable[tuple[int | str, float | None]]
 _KINDS: dict[str, type[Policy]] = {}  # Every policy class that was imported, by kind.
 #: The modules of the package's own policies, some of them floors above: imported where a file holds such a policy.
 _HOMES = {
-    **dict.fromkeys(("uniform", "fixed-sequence", "stationary", "greedy", "thompson", "mucb"), "policies.small"),
+    **dict.fromkeys(("uniform", "greedy", "thompson", "mucb"), "policies.small"),
+    "ranking": "policies.ranking",
     **dict.fromkeys(("exploring", "relabelled"), "policies.wrappers"),
     **dict.fromkeys(("vectors", "graph"), "planning.policies"),
     "exact": "planning.exact",
@@ -43,6 +44,7 @@ _HOMES = {
     "history": "learning.history_ucbvi",
     "optimistic": "learning.l_ucrl",
 }
+_RENAMED = {"fixed-sequence": "ranking", "stationary": "ranking"}  # kinds that earlier versions wrote
 
 
 def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
@@ -530,7 +532,7 @@ class Policy(ABC):
         """The arms of n sessions, checked; text is taken as labels."""
         if state.single and type(arm) is int and self.n_arms is not None and 0 <= arm < self.n_arms:
             return np.array([arm])
-        arms = np.atleast_1d(np.asarray(arm))
+        arms = whole_array(np.atleast_1d(np.asarray(arm)))
         if arms.dtype.kind == "U":
             arms = np.array([self.arm_of(text) for text in arms.tolist()])
         if arms.shape != (len(state.memory),):
@@ -622,14 +624,15 @@ def bandit_behind(policy: Policy) -> LatentBandit | None:
 
 def restore_policy(record: files.Record) -> Policy:
     """The policy that `record` describes; its class is the package's, or a user's own that was imported."""
-    if record.kind not in _KINDS and record.kind in _HOMES:
-        import_module(f"..{_HOMES[record.kind]}", __package__)
-    if record.kind not in _KINDS:
+    kind = _RENAMED.get(record.kind, record.kind)
+    if kind not in _KINDS and kind in _HOMES:
+        import_module(f"..{_HOMES[kind]}", __package__)
+    if kind not in _KINDS:
         raise InvalidFile(
             f"holds a {record.kind!r}, which this lmab does not know: import the module of its class first, if it is a "
             "policy of your own"
         )
-    return _KINDS[record.kind].from_record(record)
+    return _KINDS[kind].from_record(record)
 
 
 def check_horizon(horizon: int | None) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -140,44 +140,7 @@ def _rows(weights: Float[Array, "_ M"], n: int) -> Float[Array, "n M"]:
     return np.broadcast_to(weights, (n, weights.shape[1]))
 
 
-class _Blind(Policy):
-    """A policy without a model."""
-
-    adaptive = False
-    _labels: tuple[str | int, ...] | None = None
-
-    @property
-    def arm_labels(self) -> tuple[str | int, ...] | None:
-        return self._labels
-
-    def _preferred(
-        self, arm: int, n: int, allowed: Bool[Array, "n A"] | None, others: Sequence[int]
-    ) -> Integer[Array, "n"]:
-        """`arm` where it is allowed, else the first allowed arm of `others`, else the first allowed arm of all."""
-        if allowed is None:
-            return np.full(n, arm)
-        n_arms = allowed.shape[1]
-        order = list(dict.fromkeys([arm, *others, *range(n_arms)]))
-        if max(order) >= n_arms:
-            raise InvalidArgument(f"allowed must cover arm {max(order)}, got {n_arms} arms")
-        return np.array(order)[allowed[:, order].argmax(axis=1)]
-
-
-def _labels_of(given: Sequence[str | int] | None, largest: int) -> tuple[str | int, ...] | None:
-    """The names of all arms, which must cover the arms that are played."""
-    if given is None:
-        return None
-    labels = tuple(given)
-    if len(set(labels)) < len(labels) or len(labels) <= largest:
-        raise InvalidArgument(f"arm_labels must be distinct names of at least {largest + 1} arms, got {len(labels)}")
-    return labels
-
-
-def _plain(labels: tuple[str | int, ...] | None) -> list[str | int] | None:
-    return None if labels is None else list(labels)
-
-
-class Uniform(_Blind):
+class Uniform(Policy):
     """Plays any allowed arm with equal probability: the exploration policy of Algorithm 1, step 1.
 
     Examples:
@@ -188,6 +151,7 @@ class Uniform(_Blind):
     """
 
     kind = "uniform"
+    adaptive = False
     deterministic = False
 
     def __init__(self, n_arms: int, *, horizon: int | None = None) -> None:
@@ -216,63 +180,6 @@ class Uniform(_Blind):
 
     @classmethod
     def from_record(cls, record: files.Record) -> Uniform:
-        return cls(**record.fields)
-
-
-class FixedSequence(_Blind):
-    """Plays the given arms in the given order and ignores rewards.
-
-    Examples:
-        >>> import lmab
-        >>> policy = lmab.policies.FixedSequence([2, 0])
-        >>> policy.act_on([(2, 1.0)])
-        0
-    """
-
-    kind = "fixed-sequence"
-
-    def __init__(self, arms: Sequence[int], *, arm_labels: Sequence[str | int] | None = None) -> None:
-        self.arms = tuple(check_count(f"arms[{i}]", arm, minimum=0) for i, arm in enumerate(arms))
-        self.horizon = check_count("the number of arms", len(self.arms))
-        self._labels = _labels_of(arm_labels, max(self.arms))
-        self.n_arms = None if arm_labels is None else len(arm_labels)
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return self._preferred(self.arms[state.step], len(state.memory), allowed, self.arms[state.step :])
-
-    def record(self) -> files.Record:
-        return files.Record(self.kind, {"arms": list(self.arms), "arm_labels": _plain(self._labels)})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> FixedSequence:
-        return cls(**record.fields)
-
-
-class Stationary(_Blind):
-    """Plays one arm at every step: with the best arm, the best policy that ignores types.
-
-    Examples:
-        >>> import lmab
-        >>> lmab.policies.Stationary(4).act_on([])
-        4
-    """
-
-    kind = "stationary"
-
-    def __init__(self, arm: int, *, horizon: int | None = None, arm_labels: Sequence[str | int] | None = None) -> None:
-        self.arm = check_count("arm", arm, minimum=0)
-        self.horizon = check_horizon(horizon)
-        self._labels = _labels_of(arm_labels, self.arm)
-        self.n_arms = None if arm_labels is None else len(arm_labels)
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return self._preferred(self.arm, len(state.memory), allowed, ())
-
-    def record(self) -> files.Record:
-        return files.Record(self.kind, {"arm": self.arm, "horizon": self.horizon, "arm_labels": _plain(self._labels)})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> Stationary:
         return cls(**record.fields)
 
 

@@ -10,11 +10,13 @@ from importlib.metadata import version
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.check import Calibration, Check
 from ..estimation.result import Curve, Estimate
 from ..estimation.traits.surface import Factors
+from ..evaluation.baselines import Baselines
 from ..evaluation.certificate import Certificate, Verdict
 from ..evaluation.diagnostics import calibrate
 from ..evaluation.off_policy import LogEvidence
@@ -26,6 +28,7 @@ from ..planning.plan import plan
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import Tree
 from ..policies.policy import Policy
+from ..policies.ranking import Ranking
 from ..simulation import check_fits, simulate
 from .tree import tree_of
 
@@ -46,6 +49,7 @@ class Worth:
     policy: Evaluation
     upper: float  # no policy earns more
     known: float
+    baselines: tuple[tuple[str, float], ...] = ()  # name and value of further baselines
 
     @property
     def captured(self) -> float:
@@ -82,6 +86,8 @@ class Contents:
     people: People | None = None  # where sessions lie on the factors of a traits model; None: types
     known: KnownBefore | None = None  # None: nothing is known before a session
     fixed: bool = False  # The policy is the best fixed choice, because the check supports no types.
+    contradicted: tuple[str, ...] = ()  # a sentence on each assumption of the fit that its log contradicts
+    listed: tuple[int, ...] | None = None  # the arms of every session, if the policy ignores rewards; no tree then
 
     @property
     def verdict(self) -> Verdict:
@@ -91,6 +97,13 @@ class Contents:
             if self.certificate is None
             else replace(self.certificate.verdict, check=self.check)
         )
+
+    @property
+    def logged(self) -> float | None:
+        """Mean reward of a session as it was logged: in the held-out log, or in that of the certificate."""
+        if self.held_out is not None:
+            return self.held_out.logged
+        return None if self.certificate is None else self.certificate.logged
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -128,22 +141,24 @@ def gather(
         check_fits(policy_of(policy), bandit, steps)
     if isinstance(policy, Plan) and steps != policy.horizon:
         raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
-    repeats = policy is None or policy.repeats
+    repeats = None if policy is None else policy.repeats  # None: as in the log
     prior = prior_behind(policy, bandit if estimate is None or estimate.bandit != bandit else estimate)
     made = policy
     if not isinstance(made, Plan) or not (made.fixed or made.policy.type_prior == prior):  # no bounds for these people
         asked = bandit if policy is not None else model  # a plan for an estimate follows its check
         made = plan(asked, horizon=steps, time_limit=time_limit, repeats=repeats, type_prior=prior)
+    repeats = made.repeats if repeats is None else repeats
     chosen = made.policy if policy is None else policy_of(policy)
-    worth = measure(bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior)
+    worth = measure(bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior, arms=made.kept_arms)
     factors = None if estimate is None else estimate.factors
-    tree = tree_of(chosen, bandit, steps)
+    listed = _listed(chosen, steps)
+    tree = None if listed is not None else tree_of(chosen, bandit, steps)
     if factors is not None and tree is not None:
         tree = in_groups(tree, groups_of(factors, bandit))
     lines = {
         **(settings or {}),
         "policy": f"{chosen.kind}, {steps} steps" + ("" if repeats else ", no arm twice"),
-        "bounds": f"{made.status}: {made.message}",
+        "bounds on the model": f"{made.status}: {made.message}",
         "value of the policy": _how(worth.policy),
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, lmab {version('lmab')}, NumPy {np.__version__}, "
         f"Python {platform.python_version()}",
@@ -156,14 +171,27 @@ def gather(
         worth=worth,
         tree=tree,
         certificate=certificate,
-        held_out=None if sessions is None else look(bandit, chosen, sessions, steps),
+        held_out=None if sessions is None else look(bandit, chosen, sessions, steps, estimate),
         curve=None if estimate is None else estimate.curve,
         settings=tuple(lines.items()),
         check=_check_behind(estimate, certificate),
         people=None if factors is None else look_at(factors, bandit, chosen, steps, sessions),
         known=None if prior is None else known_before(prior, bandit, chosen, worth, steps),
         fixed=made.fixed,
+        contradicted=() if estimate is None else tuple(estimate.contradicted.values()),
+        listed=listed,
     )
+
+
+def _listed(policy: Policy, horizon: int) -> tuple[int, ...] | None:
+    """Return the arms of every session of a policy that ignores rewards; None for other policies."""
+    if not isinstance(policy, Ranking):
+        return None
+    history: list[tuple[int, float]] = []
+    for _ in range(horizon):
+        history.append((policy.act_on(history), 0.0))
+    arms = tuple(arm for arm, _ in history)
+    return arms[:1] if len(set(arms)) == 1 else arms
 
 
 def known_before(
@@ -202,17 +230,23 @@ def measure(
     *,
     repeats: bool = True,
     type_prior: TypePrior | None = None,
+    arms: tuple[int, ...] | None = None,
 ) -> Worth:
-    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type.
+    """Return the values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type.
 
-    With a type prior they are means over people, each of whom starts from what is known.
+    With a type prior they are means over people, each of whom starts from what is known. All but the value of the
+    policy are for sessions of some arms, those that were planned with, if `arms` gives their numbers.
     """
+    some = bandit if arms is None else bandit.only_arms(arms)
+    beside = Baselines.of(type_prior, some.n_arms, horizon, repeats=repeats)
+    best = some.best_fixed_arms(horizon, repeats)
     return Worth(
-        fixed=bandit.best_fixed(horizon, repeats),
-        fixed_arms=bandit.best_fixed_arms(horizon, repeats),
+        fixed=some.best_fixed(horizon, repeats),
+        fixed_arms=best if arms is None else tuple(arms[arm] for arm in best),
         policy=value_of(policy, bandit, horizon=horizon, type_prior=type_prior, rng=_SEED),
         upper=upper,
-        known=bandit.known_type(horizon, repeats),
+        known=some.known_type(horizon, repeats),
+        baselines=tuple(beside.table(some, type_prior).items()),
     )
 
 
@@ -233,9 +267,15 @@ class HeldOut:
     total: tuple[float, float]  # the same over whole sessions, with its standard error
     evidence: LogEvidence | None  # None where no propensities were logged
     logged: float  # what a session of the policy's length earned as it was logged
+    fitted: bool = False  # whether these are the sessions that the model was fitted to
 
     def verdict(self, *, sure: bool) -> str:
         """One sentence for a reader who has to decide; `sure`: certificate and check of the fit agree on a gain."""
+        if self.fitted:
+            return (
+                "The model was fitted to these sessions, so predictions and estimates look better here than they are. "
+                "Split the log before the fit (`lmab split`) and give the part that was kept back."
+            )
         mean, stderr = self.total
         times = f"{np.exp(min(mean, 700.0)):.3g}"
         size = f"a session is {times} times as likely as without memory; log-likelihood {mean:+.3f} ± {stderr:.3f}"
@@ -245,8 +285,11 @@ class HeldOut:
         return f"No hidden types show here: the session so far does not help to predict its next reward ({size})."
 
 
-def look(bandit: LatentBandit, policy: Policy, sessions: Sessions, horizon: int) -> HeldOut:
-    """Check the model and the policy on `sessions`."""
+def look(
+    bandit: LatentBandit, policy: Policy, sessions: Sessions, horizon: int, estimate: Estimate | None = None
+) -> HeldOut:
+    """Check the model and the policy on `sessions`; the estimate tells whether it was fitted to them."""
+    fitted = estimate is not None and estimate.log == Fingerprint.of(sessions)
     if sessions.n_arms > bandit.n_arms:
         raise InvalidArgument(f"logs must have the model's {bandit.n_arms} arms, got {sessions.n_arms}")
     rng = np.random.default_rng(_SEED)
@@ -268,6 +311,7 @@ def look(bandit: LatentBandit, policy: Policy, sessions: Sessions, horizon: int)
         total=(float(sums.mean()), float(sums.std() / np.sqrt(len(sums)))),
         evidence=evidence,
         logged=log.mean_session(horizon),
+        fitted=fitted,
     )
 
 

@@ -32,7 +32,7 @@ _NUMBERS_UP_TO = 8  # Up to this many types, the cells of the heat map hold numb
 _WHOLE = 0.995  # From this share of the possible gain on, the policy is said to reach all of it.
 #: Nothing outside the file may be fetched, and no script runs.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_NOT_SUPPORTED = "Held-out sessions do not support this gain."
+_NOT_SUPPORTED = "The log does not support this gain."
 
 
 def render(contents: Contents) -> str:
@@ -114,7 +114,8 @@ def _opening(contents: Contents) -> Markup:
     text = f"{what}, {count(bandit.n_arms, 'arm')} to choose from, {count(contents.horizon, 'step')} per session."
     check = contents.check
     verdict = _NOTHING if check is None else prose("p", check.verdict, class_="lead")
-    return element("header", element("h1", contents.title), verdict, element("p", text, class_="soft"))
+    doubts = [prose("p", sentence, class_="bad") for sentence in contents.contradicted]
+    return element("header", element("h1", contents.title), verdict, *doubts, element("p", text, class_="soft"))
 
 
 def worth(contents: Contents) -> Markup:
@@ -126,12 +127,13 @@ def worth(contents: Contents) -> Markup:
         return _same_for_everyone(contents, f"the best single arm ({fixed})" if single else f"the same arms, {fixed}")
     return element(
         "section",
-        element("h2", "What personalisation is worth"),
-        element("p", _sentence(contents, "best single arm" if single else "same arms", fixed), class_="lead"),
+        element("h2", "Estimated gain"),
+        element("p", _sentence(contents, "best single arm" if single else "same list", fixed), class_="lead"),
         prose("p", _gain_said(contents)) if contents.certificate is None else _NOTHING,  # Else it says so itself.
         _bars(
             values,
-            f"best single arm, {fixed}" if single else "same arms for everyone",
+            f"best single arm, {fixed}" if single else "same list for everyone",
+            contents.logged,
             supported=_supported(contents),
         ),
         element(
@@ -140,25 +142,32 @@ def worth(contents: Contents) -> Markup:
             "part. No policy can know the type from the first step on.",
             class_="soft",
         ),
+        _replayed(contents),
     )
 
 
 def _same_for_everyone(contents: Contents, what: str) -> Markup:
-    """Where the check supports no types: what the best fixed choice earns, which is the policy."""
-    earned = f"{contents.worth.fixed:.4g}"
+    """Return the section of a plan for which the check supports no types: a fixed choice, the log and baselines."""
+    earned, steps = f"{contents.worth.fixed:.4g}", _steps(contents)
     why = contents.check.refusal if contents.check is not None else "held-out sessions support no types"
     text = f"This policy shows everyone {what}, because {why}. It earns "
-    where = f" per session of {_steps(contents)} on the model."
+    beside = [
+        f"{name[0].upper()}{name[1:]} earns {value:.4g} on the model." for name, value in contents.worth.baselines
+    ]
+    if contents.logged is not None:
+        beside.insert(0, f"As logged, a session of {steps} earned {contents.logged:.4g}.")
     return element(
         "section",
-        element("h2", "What personalisation is worth"),
-        element("p", text, element("strong", earned), where, class_="lead"),
+        element("h2", "Estimated gain"),
+        element("p", text, element("strong", earned), f" per session of {steps} on the model.", class_="lead"),
+        element("p", " ".join(beside)) if beside else _NOTHING,
+        _replayed(contents),
     )
 
 
 def _supported(contents: Contents) -> bool:
-    """Whether the check supports the types, or nobody asked."""
-    return contents.check is None or contents.check.agrees
+    """Return whether the log contradicts neither the types nor an assumption of the fit."""
+    return (contents.check is None or contents.check.agrees) and not contents.contradicted
 
 
 def _steps(contents: Contents) -> str:
@@ -177,7 +186,7 @@ def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
     share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 and sure else ""
     style = {"class_": "bad"} if gain < 0 else {"class_": "good"} if sure else {}
     return join(
-        Markup(f"Showing everyone the {what} ("),
+        Markup(f"The {what} for everyone ("),
         element("em", fixed),
         Markup(f") earns {values.fixed:.4g} per session of {_steps(contents)} on the model. This policy earns "),
         element("strong", f"{values.policy.mean:.4g}{share}", **style),
@@ -198,10 +207,19 @@ def _reached(values: Worth) -> str:
     return f"So the policy makes at least {percent(values.captured)} of the gain that is possible."
 
 
-def _bars(values: Worth, fixed: str, *, supported: bool = True) -> Markup:
-    """What everybody gets, the policy and the bounds; grey where held-out sessions do not support the types."""
-    low = min(0.0, values.fixed, values.policy.mean)
-    span = max(values.known, values.upper) - low or 1.0
+def _replayed(contents: Contents) -> Markup:
+    """The masked replay of the held-out check, with the reason why it differs from the gain of the policy."""
+    check = contents.check
+    return _NOTHING if check is None or check.replay is None else prose("p", str(check.replay), class_="soft")
+
+
+def _bars(values: Worth, fixed: str, logged: float | None = None, *, supported: bool = True) -> Markup:
+    """The log, the baselines, the policy and the bounds; grey if held-out sessions do not support the types."""
+    beside = [(fixed, values.fixed), *((name.removeprefix("the "), value) for name, value in values.baselines)]
+    if logged is not None:
+        beside.insert(0, ("as logged", logged))
+    low = min(0.0, values.policy.mean, *(value for _, value in beside))
+    span = max(values.known, values.upper, *(value for _, value in beside)) - low or 1.0
 
     def width(value: float) -> float:
         return 100 * (value - low) / span
@@ -217,9 +235,9 @@ def _bars(values: Worth, fixed: str, *, supported: bool = True) -> Markup:
     noise = "" if mine.exact else f" ± {mine.stderr:.2g}"
     return element(
         "div",
-        row(fixed, values.fixed, f"{values.fixed:.4g}"),
+        *(row(name, value, f"{value:.4g}") for name, value in beside),
         row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours" if supported else "", hatched),
-        row("no policy earns more", values.upper, f"{values.upper:.4g}"),
+        row("upper bound on any policy", values.upper, f"{values.upper:.4g}"),
         row("type known from the start", values.known, f"{values.known:.4g}"),
         class_="bars",
     )
@@ -294,7 +312,7 @@ def known_before(contents: Contents) -> Markup:
             f"more does this policy earn than if it took everybody for the average person."
         )
     if known.keep is not None:
-        said.append(f"Who comes back has kept the type with probability {known.keep:.2f}; else it is drawn anew.")
+        said.append(f"Returning persons keep their type with probability {known.keep:.2f}; otherwise it is drawn anew.")
     tables = []
     for column, values in known.shares.items():
         marks = [element("th", f"type {rank + 1}") for rank in range(len(order))]
@@ -306,7 +324,7 @@ def known_before(contents: Contents) -> Markup:
         tables.append(element("div", table, class_="wide"))
     return element(
         "section",
-        element("h2", "What is known before a session"),
+        element("h2", "Features known before a session"),
         *(element("p", sentence) for sentence in said),
         *tables,
         element(
@@ -375,7 +393,7 @@ def who_leaves(contents: Contents) -> Markup:
     table = element("table", element("thead", head), element("tbody", *rows), class_="map", style=style)
     return element(
         "section",
-        element("h2", "Who leaves after what"),
+        element("h2", "Attrition"),
         element("p", note, class_="soft"),
         element("div", table, class_="maps"),
     )
@@ -392,7 +410,15 @@ def _leaving_row(label: str, heads: list[str], chances: Float[Array, "k"], top: 
 
 
 def tree(contents: Contents) -> Markup:
-    """The policy's first steps."""
+    """Show the policy's first steps, or its list of arms."""
+    if contents.listed is not None:
+        means, title = contents.bandit.weights @ contents.bandit.means, "What every session is shown"
+        if len(contents.listed) == 1 and contents.horizon > 1:
+            note = f"The policy ignores rewards: every step plays {contents.labels[contents.listed[0]]}."
+            return element("section", element("h2", title), element("p", note))
+        note = "The policy ignores rewards: every session gets these arms in this order, each with its expected reward."
+        rows = [element("li", f"{contents.labels[arm]} ({means[arm]:.4g})") for arm in contents.listed]
+        return element("section", element("h2", title), element("p", note, class_="soft"), element("ol", *rows))
     if contents.tree is None:
         note = "The policy plays at random: its first steps differ from session to session."
         return element("section", element("h2", "First steps of the policy"), element("p", note, class_="soft"))
@@ -426,9 +452,7 @@ def _legend(n_types: int) -> Markup:
 def settings(contents: Contents) -> Markup:
     """The settings from which the numbers come."""
     rows = [element("tr", element("th", name), element("td", text)) for name, text in contents.settings]
-    return element(
-        "section", element("h2", "How this was made"), element("table", element("tbody", *rows), class_="settings")
-    )
+    return element("section", element("h2", "Settings"), element("table", element("tbody", *rows), class_="settings"))
 
 
 def _number(value: float) -> str:
@@ -448,7 +472,7 @@ def certificate(contents: Contents) -> Markup:
         return _NOTHING
     return element(
         "section",
-        element("h2", "How sure this is"),
+        element("h2", "Confidence intervals"),
         element("p", found.sentence, class_="lead"),
         element("table", element("tbody", *(_row(*row) for row in found.table.items())), class_="settings"),
     )
@@ -465,7 +489,7 @@ def held_out(contents: Contents) -> Markup:
         return _NOTHING
     return element(
         "section",
-        element("h2", "On sessions the model has not seen"),
+        element("h2", "On the sessions of the fit" if seen.fitted else "On sessions the model has not seen"),
         element("p", seen.verdict(sure=contents.verdict.sure), class_="lead"),
         element("div", _calibration(seen), _memory(seen), class_="charts"),
         _evidence(seen, _steps(contents)),
@@ -544,9 +568,7 @@ def number_of_types(contents: Contents) -> Markup:
         f"Log-likelihood of held-out sessions; bars are standard errors of the difference from one number to the next. "
         f"{_chosen(curve, contents.check)}."
     )
-    return element(
-        "section", element("h2", "Why this many types"), element("figure", chart, element("figcaption", note))
-    )
+    return element("section", element("h2", "Number of types"), element("figure", chart, element("figcaption", note)))
 
 
 def factors(contents: Contents) -> Markup:

@@ -62,7 +62,9 @@ def plot_worth(bandit: LatentBandit, plan: Plan, *, ax: Any = None) -> Any:
         )
     ax = _axes(ax, (6, 2))
     prior = prior_behind(plan, bandit if plan.estimate is None else plan.estimate)
-    worth = measure(bandit, plan.policy, plan.upper, plan.horizon, repeats=plan.repeats, type_prior=prior)
+    worth = measure(
+        bandit, plan.policy, plan.upper, plan.horizon, repeats=plan.repeats, type_prior=prior, arms=plan.kept_arms
+    )
     values = [worth.fixed, worth.policy.mean, worth.known]
     ax.barh(range(3), values, color=["0.6", "C0", "0.6"], xerr=None)
     ax.barh(1, max(worth.upper - values[1], 0.0), left=values[1], color="none", edgecolor="C0", hatch="////")
@@ -138,5 +140,5 @@ def _axes(ax: Any, size: tuple[float, float]) -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise LmabError("pictures need matplotlib: pip install 'lmab[plot]'") from error
+        raise LmabError("pictures need matplotlib: pip install '.[plot]'") from error
     return plt.subplots(figsize=size, layout="constrained")[1]

@@ -142,16 +142,18 @@ def laws(evidence, centre_laws, centre_prior, spread_laws, spread_prior, judges,
         for g in range(n_centres):
             for k in range(n_spreads):
                 below = row[g * n_spreads + k] - top
-                value = np.exp(below) if below > _NEVER else _RARE
+                value = 1.0 if below == 0.0 else np.exp(below) if below > _NEVER else _RARE
                 raised[arm, g, k] = value
                 by_spread[arm, k] += value * base[g]
-    state[0] = _draw_law(by_spread, judges, spread_laws, spread_prior, uniforms[0])
+    if len(judges) > 0:
+        state[0] = _draw_law(by_spread, judges, spread_laws, spread_prior, uniforms[0])
     spread = spread_laws[state[0]]
     for arm in range(n_arms):
         for g in range(n_centres):
             for k in range(n_spreads):
                 by_centre[arm, g] += raised[arm, g, k] * spread[k]
-    state[1] = _draw_law(by_centre, judges, centre_laws, centre_prior, uniforms[1])
+    if len(judges) > 0:
+        state[1] = _draw_law(by_centre, judges, centre_laws, centre_prior, uniforms[1])
     base = centre_laws[state[1]]
     for arm in range(n_arms):
         total = 0.0

@@ -113,17 +113,19 @@ def laws(
 ) -> None:
     """Draw the law of spreads, the law of centres, and every arm's (centre, spread), J = G * K of them.
 
-    Priors are logarithms. `judges` are the arms that the laws are drawn by. `state` holds the two laws in force and
-    receives those drawn. The arms' own pairs are summed out when a law is drawn. Uniform numbers: one for each law,
-    then one for each arm.
+    Priors are logarithms. `judges` are the arms that the laws are drawn by; without any, the laws stay. `state` holds
+    the two laws in force and receives those drawn. The arms' own pairs are summed out when a law is drawn. Uniform
+    numbers: one for each law, then one for each arm.
     """
     n_centres, n_spreads = centre_laws.shape[1], spread_laws.shape[1]
     raised = np.exp(np.maximum(evidence - evidence.max(axis=1, keepdims=True), -80.0))
     raised = raised.reshape(-1, n_centres, n_spreads)
     by_spread = np.einsum("agk,g->ak", raised, centre_laws[state[1]])
-    state[0] = _pick(spread_prior + np.log(by_spread[judges] @ spread_laws.T).sum(axis=0), uniforms[0])
+    if len(judges):
+        state[0] = _pick(spread_prior + np.log(by_spread[judges] @ spread_laws.T).sum(axis=0), uniforms[0])
     by_centre = raised @ spread_laws[state[0]]
-    state[1] = _pick(centre_prior + np.log(by_centre[judges] @ centre_laws.T).sum(axis=0), uniforms[1])
+    if len(judges):
+        state[1] = _pick(centre_prior + np.log(by_centre[judges] @ centre_laws.T).sum(axis=0), uniforms[1])
     weights = raised * centre_laws[state[1]][:, None] * spread_laws[state[0]]
     cumulative = np.cumsum(weights.reshape(len(evidence), -1), axis=1)
     found = (cumulative <= uniforms[2:, None] * cumulative[:, -1:]).sum(axis=1)

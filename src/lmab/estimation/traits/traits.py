@@ -147,7 +147,7 @@ class Traits(Estimator):
     def _estimate(self, task: TraitsTask, points: Points, course: _Course) -> Estimate:
         data, surface = task.log, task.surface
         free = self.prior == LEARNED and not self.equal_loadings
-        ranking = ranked(surface, course.arms, points) if free else Ranking(course.arms, by_mean=False)
+        ranking = ranked(surface, course.arms, points) if free else RankedArms(course.arms, by_mean=False)
         bandit = surface.averaged(ranking.arms, points)
         factors = _factors(data, ranking, points, self._doubled(data, ranking.arms, points, bandit))
         n_factors = factors.n_alive if self.prior == LEARNED else factors.n_factors
@@ -200,7 +200,7 @@ def _sample(data: Log, size: int, rng: np.random.Generator) -> Log:
     return data.subset(np.sort(sample_rows(len(data.sessions), size, rng)))
 
 
-def _factors(data: Log, ranking: Ranking, points: Points, doubled: float) -> Factors:
+def _factors(data: Log, ranking: RankedArms, points: Points, doubled: float) -> Factors:
     """The same surface along the principal axes of the loadings."""
     surface, q, arms = data.surface, data.surface.n_intercepts, ranking.arms
     loadings = arms.parameters[:, q:]
@@ -243,7 +243,7 @@ def _message(data: Log, course: _Course, factors: Factors, offered: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class RankedArms:
     """Arms as they are planned with."""
 
     arms: TraitArms
@@ -259,20 +259,20 @@ def apart(surface: Surface, loadings: Float[Array, "A d"]) -> float:
     return float(largest / np.sqrt(len(known)) / surface.unit)
 
 
-def ranked(surface: Surface, arms: TraitArms, points: Points) -> Ranking:
+def ranked(surface: Surface, arms: TraitArms, points: Points) -> RankedArms:
     """Arms that load alike and rank by their mean rewards, where no factor tells them apart; else the arms as given.
 
     On more than two values an arm is more than a level, so that generosity itself may change who is best: such arms
     stay as they are.
     """
     if surface.n_intercepts != 1 or apart(surface, arms.parameters[:, 1:]) > ALIVE:
-        return Ranking(arms, by_mean=False)
+        return RankedArms(arms, by_mean=False)
     known = _known(surface, arms)
     alike = _alike(surface, arms, known)
     by_mean = _by_mean(surface, alike, known)
     if _loses(surface, alike, by_mean, points):
-        return Ranking(alike, by_mean=False)
-    return Ranking(by_mean, by_mean=True)
+        return RankedArms(alike, by_mean=False)
+    return RankedArms(by_mean, by_mean=True)
 
 
 def _known(surface: Surface, arms: TraitArms) -> Bool[Array, "A"]:

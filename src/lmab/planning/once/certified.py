@@ -12,7 +12,7 @@ from ...errors import Status
 from ..information_price import Guess, InformationGain, InformationPrice, Stage, certify, improve, letters
 from ..problem import Clock, Plan, PriorBounds, Problem
 from ..search import Search
-from .exact import n_sets
+from .exact import MOST_STATES, n_states, seconds_of_exact, solved_once
 from .lookahead import WITHOUT_BINS, upper_without_bins
 from .point_based import OncePlans, rounds_of
 from .policy import once_policy
@@ -270,20 +270,37 @@ def plan_once_certified(
     except KeyboardInterrupt:
         reason = Status.INTERRUPTED
     search.finish()
+    exact, advice = None, ""
+    if reason == Status.HEURISTIC and not problem.binned:
+        try:
+            exact, advice = _solved_in_the_time_left(problem, clock)
+        except KeyboardInterrupt:
+            reason = Status.INTERRUPTED
+    if exact is not None:
+        return exact
     lower, upper = clock.trace[-1][1:]
     upper = max(lower, upper)
     message = f"without repeats no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
     if problem.binned:
         message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
     elif reason != Status.CERTIFIED:
-        message += f" (the asked gap was not reached: {_why(problem, reason)})"
+        message += f" (the asked gap was not reached: {advice or reason})"
     policy = once_policy(problem, search.plans.of_all_arms, search.greedy_steps)
     plan = Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
     return replace(plan, by_prior=None if problem.binned else search.by_prior())
 
 
-def _why(problem: Problem, reason: Status) -> str:
-    if reason != Status.HEURISTIC:
-        return f"{reason}"
-    needed = sum(n_sets(problem, step) for step in range(problem.horizon))
-    return f"prices on arms prove no more here, and Exact would need {needed:.3g} states; ask for fewer arms or steps"
+def _solved_in_the_time_left(problem: Problem, clock: Clock) -> tuple[Plan | None, str]:
+    """Return the optimal plan where the search has stalled, or why there is none, with advice that can help."""
+    stalled = "prices on arms prove no more here"
+    if problem.priors is not None:
+        return None, f"{stalled}, and Exact needs sessions that start at one prior"
+    needed = n_states(problem)
+    if needed > MOST_STATES:
+        size = f"{needed:.3g} states, more than {MOST_STATES:.0e}"
+        return None, f"{stalled}, and Exact would need {size}; plan fewer arms or steps"
+    seconds = seconds_of_exact(problem)
+    exact = None if seconds > clock.time_limit - clock.seconds else solved_once(problem, clock)
+    return exact, (
+        f"{stalled}, and Exact over {needed:.3g} states would take about {seconds:.0f} s more; raise the time limit"
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +19,10 @@ from ..problem import Clock, Plan, Problem
 from .lookahead import WITHOUT_BINS, once_values, plan_once, upper_without_bins
 
 MAX_STATES = 1_000_000
+MOST_STATES = 20_000_000  # 160 MB, the most that is tried after the search for bounds has stalled
 _CHUNK = 1 << 20
+_SAMPLE = 3_000  # states that are solved to estimate the seconds for all
+_SLOWER = 2.0  # times as long each state takes among all, whose values do not fit in the cache
 
 
 class ExactOncePolicy(TablePolicy):
@@ -64,15 +69,38 @@ def n_sets(problem: Problem, step: int) -> int:
     return math.comb(problem.n_arms, step) * problem.n_values**step
 
 
+def n_states(problem: Problem) -> int:
+    """Return the number of sets of observations of all steps together."""
+    return sum(n_sets(problem, step) for step in range(problem.horizon))
+
+
 def fits(problem: Problem) -> bool:
     """Is the problem small enough for `plan_once_exactly`?"""
-    return sum(n_sets(problem, step) for step in range(problem.horizon)) <= MAX_STATES
+    return n_states(problem) <= MAX_STATES
+
+
+def seconds_of_exact(problem: Problem) -> float:
+    """Estimate the seconds of `solved_once` from some states of the last step and of the step before."""
+    last = problem.horizon - 1
+    n_last = n_sets(problem, last)
+    found = _seconds_of_one(problem, last, np.empty(0)) * n_last
+    if last > 0:
+        found += _seconds_of_one(problem, last - 1, np.zeros(n_last)) * (n_states(problem) - n_last)
+    return _SLOWER * found
+
+
+def _seconds_of_one(problem: Problem, step: int, later: Float[Array, "next"]) -> float:
+    """Measure the seconds for one of the states of a step."""
+    _, codes = next(_blocks(problem, step, _SAMPLE))
+    start = time.perf_counter()
+    set_values(problem, _beliefs(problem, codes), codes, later)
+    return (time.perf_counter() - start) / len(codes)
 
 
 def plan_once_exactly(problem: Problem, clock: Clock) -> Plan:
     """The optimal plan without repeats, for small problems; a lookahead where time runs out before."""
     if not fits(problem):
-        needed = sum(n_sets(problem, step) for step in range(problem.horizon))
+        needed = n_states(problem)
         raise TooLarge(
             f"without repeats Exact would need {needed} states ({problem.n_arms} arms, {problem.n_values} values, "
             f"{problem.horizon} steps; {needed * 8 / 1e9:.3g} GB), more than {MAX_STATES}: use Certified"
@@ -108,20 +136,24 @@ def solved_once(problem: Problem, clock: Clock) -> Plan | None:
 def _stages(problem: Problem, clock: Clock) -> list[Float[Array, "states"]] | None:
     """The values of all sets, by the number of steps seen; None when time ran out."""
     stages = [np.empty(0)]
-    block = max(1, _CHUNK // max(len(problem.weights), len(problem.table)))
+    size = max(1, _CHUNK // max(len(problem.weights), len(problem.table)))
     for step in range(problem.horizon - 1, -1, -1):
-        codes = _all_sets(problem, step)
-        values = np.empty(len(codes))
-        for start in range(0, len(codes), block):
+        values = np.empty(n_sets(problem, step))
+        for start, part in _blocks(problem, step, size):
             if clock.expired and step > 0:
                 return None
-            part = codes[start : start + block]
-            beliefs = np.tile(problem.weights, (len(part), 1))
-            for column in part.T:
-                beliefs *= problem.table[column]
-            values[start : start + block] = set_values(problem, beliefs, part, stages[0]).max(axis=1)
+            later = set_values(problem, _beliefs(problem, part), part, stages[0])
+            values[start : start + len(part)] = later.max(axis=1)
         stages.insert(0, values)
     return stages
+
+
+def _beliefs(problem: Problem, codes: Integer[Array, "n t"]) -> Float[Array, "n M"]:
+    """Return the unnormalised belief after each row of observations."""
+    beliefs = np.tile(problem.weights, (len(codes), 1))
+    for column in codes.T:
+        beliefs *= problem.table[column]
+    return beliefs
 
 
 def set_values(
@@ -163,12 +195,17 @@ def _rank(problem: Problem, codes: Integer[Array, "*n t"]) -> Integer[Array, "*n
     return subsets * n_values**length + (values * n_values ** np.arange(length)).sum(axis=-1)
 
 
-def _all_sets(problem: Problem, length: int) -> Integer[Array, "n t"]:
-    """Every sorted row of `length` codes with distinct arms, in the order of `_rank`."""
+def _blocks(problem: Problem, length: int, size: int) -> Iterator[tuple[int, Integer[Array, "n t"]]]:
+    """Yield all sorted rows of `length` codes with distinct arms in the order of `_rank`, about `size` at once.
+
+    Each block comes with the place of its first row.
+    """
     subsets = [row[::-1] for row in itertools.combinations(range(problem.n_arms - 1, -1, -1), length)][::-1]
     arms = np.array(subsets, np.int64).reshape(len(subsets), length)
     values = np.array(list(itertools.product(range(problem.n_values), repeat=length)), np.int64).reshape(
         -1 if length else 1, length
     )
-    codes = arms[:, None, :] * problem.n_values + values[None, :, ::-1]
-    return codes.reshape(len(arms) * len(values), length)
+    at_once = max(1, size // len(values))
+    for start in range(0, len(arms), at_once):
+        codes = arms[start : start + at_once, None, :] * problem.n_values + values[None, :, ::-1]
+        yield start * len(values), codes.reshape(len(codes) * len(values), length)

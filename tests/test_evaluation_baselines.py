@@ -1,0 +1,129 @@
+"""Baselines beside the best fixed choice: a list without repeats, and a list per value of a feature."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lmab
+from lmab.cli.app import app
+from lmab.evaluation.baselines import LIST, Baselines
+
+BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.8, 0.4, 0.5, 0.3], [0.3, 0.7, 0.4, 0.6]])
+COUNTRIES = lmab.TypePrior.by_value("country", {"de": [0.95, 0.05], "fr": [0.05, 0.95]})
+LEAVING = replace(BANDIT, leaving=np.random.default_rng(0).uniform(0.05, 0.5, (2, 4, 2)))
+
+
+def best(weights, bandit, horizon, *, repeats):
+    """The best fixed choice by trying all of them."""
+    own = replace(bandit, weights=weights)
+    orders = [lmab.policies.Ranking(order, horizon=horizon, repeats=repeats) for order in permutations(range(4))]
+    return max(lmab.evaluate(one, own, horizon=horizon).mean for one in orders)
+
+
+@pytest.mark.parametrize("bandit", [BANDIT, LEAVING], ids=["stay", "leave"])
+@pytest.mark.parametrize("repeats", [True, False])
+def test_baselines_are_the_best_of_all_fixed_choices(bandit, repeats):
+    found = Baselines.of(COUNTRIES, 4, 3, repeats=repeats).table(bandit, COUNTRIES)
+    people = COUNTRIES.people_of()
+    of_each = [best(weights, bandit, 3, repeats=repeats) for weights in COUNTRIES.weights(people.features)]
+    each = people.shares @ of_each
+    kind = "arm" if repeats else "list"
+    assert found[f"the best {kind} per value of country"] == pytest.approx(each)
+    assert (LIST in found) == repeats
+    if repeats:
+        everybody = people.shares @ COUNTRIES.weights(people.features)
+        assert found[LIST] == pytest.approx(best(everybody, bandit, 3, repeats=False))
+
+
+def test_without_features_and_repeats_there_is_no_further_baseline():
+    assert Baselines.of(None, 4, 3, repeats=False).names == ()
+    assert Baselines.of(None, 2, 3, repeats=True).names == (), "a list of three needs three arms"
+    assert Baselines.of(lmab.TypePrior.constant([0.5, 0.5]), 4, 3, repeats=False).names == ()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of a log whose country says nearly all: model, policy, the log itself and other sessions."""
+    place = tmp_path_factory.mktemp("known")
+    for name, seed in (("log", 0), ("other", 1)):
+        played = lmab.simulate(BANDIT, lmab.Uniform(4), n_sessions=2000, horizon=3, type_prior=COUNTRIES, rng=seed)
+        played.write(place / f"{name}.csv")
+    log = lmab.Sessions.read(place / "log.csv", step="step", features=("country",))
+    estimate = lmab.fit(log, n_types=2, rng=0)
+    estimate.save(place / "model.lmab")
+    lmab.plan(estimate, horizon=3, repeats=False).save(place / "policy.lmab")
+    return place
+
+
+WORDS = ["--step", "step", "--features", "country"]
+
+
+def told(*words) -> dict:
+    answer = CliRunner().invoke(app, [*map(str, words), "--json"])
+    assert answer.exit_code == 0, (answer.output, answer.exception)
+    return json.loads(answer.stdout)
+
+
+def test_a_certificate_claims_no_gain_where_a_list_per_country_earns_as_much(folder):
+    words = ("evaluate", folder / "policy.lmab", "--certify", folder / "log.csv", *WORDS)
+    saved = ("--save-certificate", folder / "certificate.lmab")
+    found = told(*words, *saved)["certificate"]
+    low, high = found["baselines"]["the best list per value of country"]
+    assert low <= 0 <= high + 1e-9
+    assert found["gain"][0] > 0.02, "over one list for everybody there is a gain"
+    certificate = lmab.load(folder / "certificate.lmab")
+    assert "No gain over the best list per value of country was demonstrated." in certificate.sentence
+    assert certificate.table["gain over the best list per value of country"].startswith("-0.0")
+    log = lmab.Sessions.read(folder / "log.csv", step="step")
+    assert found["logged"] == pytest.approx(log.mean_session(3))
+    assert certificate.table["as logged"].startswith("a session of 3 steps earned 1.5")
+    truth = lmab.evaluate(lmab.load(folder / "policy.lmab"), BANDIT, horizon=3, type_prior=COUNTRIES,
+                          features={"country": ["de", "fr"]})  # fmt: skip
+    each = Baselines.of(COUNTRIES, 4, 3, repeats=False).table(BANDIT, COUNTRIES)
+    assert low - 1e-9 <= truth.mean - each["the best list per value of country"] <= high + 1e-9
+
+
+@pytest.mark.parametrize("name", ["log", "other"])
+def test_the_report_knows_the_log_of_the_fit(folder, name):
+    words = ("report", folder / "model.lmab", folder / "policy.lmab", "--logs", folder / f"{name}.csv", *WORDS,
+             "-o", folder / "page.html")  # fmt: skip
+    found = told(*words)
+    fitted = name == "log"
+    assert found["held_out"] == {"is_log_of_fit": fitted}
+    assert found["logged"] == pytest.approx(lmab.Sessions.read(folder / f"{name}.csv", step="step").mean_session(3))
+    assert "the best list per value of country" in found["baselines"]
+    page = (folder / "page.html").read_text()
+    assert ("On sessions the model has not seen" in page) is not fitted
+    assert ("The model was fitted to these sessions" in page) is fitted
+    for row in ("as logged", "best list per value of country", "Masked replay on"):
+        assert row in page
+    said = CliRunner().invoke(app, [*map(str, words)]).output
+    assert ("The model was fitted to these sessions" in said) is fitted
+    assert "As logged, a session earned" in said
+
+
+def test_fit_prints_the_masked_replay_without_being_asked(folder):
+    words = ("fit", folder / "log.csv", *WORDS, "--types", "2", "-o", folder / "again.lmab")
+    said = CliRunner().invoke(app, [*map(str, words)])
+    assert said.exit_code == 0, said.output
+    assert "held-out sessions: choosing by the answers earns" in said.output
+    assert "It differs from the gain of a plan because" in said.output
+
+
+def test_the_report_of_a_fixed_plan_shows_the_log_beside_it(tmp_path):
+    log = lmab.simulate(lmab.LatentBandit.bernoulli([1.0], [[0.7, 0.2, 0.4]]), lmab.Uniform(3), n_sessions=300,
+                        horizon=3, rng=0)  # fmt: skip
+    estimate = lmab.fit(log, n_types=2, rng=0)
+    plan = lmab.plan(estimate, horizon=3)
+    assert plan.fixed
+    lmab.report(estimate, plan, tmp_path / "page.html", sessions=log)
+    page = (tmp_path / "page.html").read_text()
+    assert f"As logged, a session of 3 steps earned {log.mean_session(3):.4g}." in page
+    assert "The best list without repeats earns" in page
+    assert "Masked replay on" in page
