@@ -32,7 +32,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # By their files: to import a package here would be to import its modules before anything is checked.
-_paths = (path.relative_to(SOURCE.parent) for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+_folders = (SOURCE, Path(__file__).parent / "reference")
+_paths = [path.relative_to(top.parent) for top in _folders for path in top.rglob("*.py") if path.name != "__init__.py"]
 _names = (".".join(path.with_suffix("").parts) for path in _paths)
 shapes.install([name for name in _names if not name.startswith(UNCHECKED)])
 

@@ -13,10 +13,10 @@ import threading
 from itertools import pairwise
 
 import numpy as np
+from reference import em as reference
 
 import lmab
 from lmab._kernel.cuda import SIMULATED, launch
-from lmab._kernel.reference import em as reference
 from lmab.estimation import gpu
 
 PATIENCE = 60.0  # seconds after which a lane of the simulator gives up on the others

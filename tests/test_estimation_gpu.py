@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab._kernel import Short
+from lmab._kernel.arrays import Short
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.estimation import gpu as gpu_module
 from lmab.estimation.families import observe

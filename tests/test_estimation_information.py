@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import sums as reference
 from seeds import generator
 
 import lmab
 from lmab._kernel.compiled import sums as compiled
-from lmab._kernel.reference import sums as reference
 from lmab.errors import TooLarge
 from lmab.estimation.families import observe
 from lmab.estimation.information import check_size, contrasts, standard_errors, within_support

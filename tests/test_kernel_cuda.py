@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import sums as reference
 
 import lmab
 from lmab._kernel.compiled import sums as compiled
-from lmab._kernel.reference import sums as reference
 from lmab.estimation.gpu import missing
 
 

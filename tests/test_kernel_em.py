@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import config
 from numba.core import event
+from reference import em as reference
 
 from lmab._kernel.compiled import em as compiled
 from lmab._kernel.compiled import planning
-from lmab._kernel.reference import em as reference
 
 KERNELS = [reference, compiled]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import gibbs as reference
 from scipy.special import betaln
 from seeds import generator
 
 from lmab._kernel.compiled import gibbs as compiled
-from lmab._kernel.reference import gibbs as reference
 from lmab.estimation.arm_law import SPREADS, CategoricalArms, beta_grid
 
 KERNELS = [reference, compiled]

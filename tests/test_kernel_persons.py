@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from reference import em as reference
 
 from lmab._kernel.compiled import em as compiled
-from lmab._kernel.reference import em as reference
 
 KERNELS = [reference, compiled]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from reference import planning as reference
 from seeds import generator
 
 import lmab
 from lmab import Certified, Exact
 from lmab._kernel.compiled import planning as compiled
-from lmab._kernel.reference import planning as reference
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.planning.lookahead import Lookahead
 from lmab.policies.histories import walk

@@ -8,15 +8,15 @@ import golden_plans
 import numpy as np
 import pytest
 from planning_cases import optimal_at
+from reference import planning as reference_exact
+from reference import planning as reference_lookahead
+from reference import planning_search as reference_search
 from seeds import generator
 
 import lmab
 from lmab._kernel.compiled import planning as compiled_exact
 from lmab._kernel.compiled import planning as compiled_lookahead
 from lmab._kernel.compiled import planning_search as compiled_search
-from lmab._kernel.reference import planning as reference_exact
-from lmab._kernel.reference import planning as reference_lookahead
-from lmab._kernel.reference import planning_search as reference_search
 from lmab.model.categorical import Categorical
 from lmab.planning import search as search_module
 from lmab.planning.exact import binomials, n_states

@@ -9,11 +9,11 @@ import jaxtyping
 import numpy as np
 import pytest
 import shapes
+from reference import planning
 
 import lmab.data.sessions
 import lmab.planning.search
 import lmab.simulation
-from lmab._kernel.reference import planning
 from lmab.model import belief
 
 MODULE = """
@@ -146,9 +146,13 @@ def test_the_package_and_its_specification_are_watched():
         belief.normalise(np.ones(3, int))
     with pytest.raises(jaxtyping.TypeCheckError, match="reference"):
         planning.one_step_values(np.ones((2, 3)), np.ones((4, 2)), np.ones((2, 2)), np.ones((1, 2)))
-    loaders = {name: type(module.__loader__).__module__ for name, module in sys.modules.items() if "lmab" in name}
+    loaders = {
+        name: type(module.__loader__).__module__
+        for name, module in sys.modules.items()
+        if name.startswith(("lmab", "reference"))
+    }
     watched = [name for name, loader in loaders.items() if loader == "shapes"]
-    assert {"lmab.data.sessions", "lmab.planning.search", "lmab._kernel.reference.planning"} <= set(watched)
+    assert {"lmab.data.sessions", "lmab.planning.search", "reference.planning"} <= set(watched)
     assert not [name for name in watched if "compiled" in name]
 
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .._kernel import kernel, on_gpu
-from .._kernel.reference.sums import (
+from .._kernel.arrays import (
     FIRST_SESSION,
     FIRST_STEP,
     FIRST_TILE,

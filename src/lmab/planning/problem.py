@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import files
 from .._html import card, percent
-from .._kernel.reference.planning_search import TINY
+from .._kernel.arrays import TINY
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, Status

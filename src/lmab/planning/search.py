@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .._kernel import kernel
-from .._kernel.reference.planning_search import (
+from .._kernel.arrays import (
     CLOSED,
     FULL,
     TINY,

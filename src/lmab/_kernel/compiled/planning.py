@@ -1,11 +1,11 @@
-"""Planning: one step of lookahead, one decision, exact dynamic programming, in Numba. See `reference.planning`."""
+"""Compiled one-step lookahead, decisions and exact dynamic programming; see `tests/reference/planning.py`."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from ..reference.planning import ROUNDING
+from ..arrays import ROUNDING
 
 FAST = {"nnan", "ninf", "nsz", "arcp", "contract", "reassoc"}
 part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its caller

@@ -1,4 +1,4 @@
-"""Heuristic search between two bounds, in Numba; `reference.planning_search` says what is computed and why.
+"""Compiled heuristic search between two bounds; `tests/reference/planning_search.py` specifies and explains it.
 
 Beyond the reference, an arm's bound is only computed as far as needed to see that another arm's is higher, and a node
 remembers what its bounds already know. Written so that it compiles in seconds: functions are parts of their callers
@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from ..._shapes import Array, Bool, Float, Integer
-from ..reference.planning_search import CLOSE, CLOSED, FULL, KEEP, LESS, MORE, MOST_TRIES, SHRINK, TINY, TRIES
+from ..arrays import CLOSE, CLOSED, FULL, KEEP, LESS, MORE, MOST_TRIES, SHRINK, TINY, TRIES
 from .planning import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache

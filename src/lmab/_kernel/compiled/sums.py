@@ -1,11 +1,11 @@
-"""Sums over a log, in Numba. See `reference.sums`."""
+"""Compiled sums over a log; `tests/reference/sums.py` specifies them."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from ..reference.sums import FIRST_SESSION, FIRST_STEP, FIRST_WORD, LENGTH, SIZE
+from ..arrays import FIRST_SESSION, FIRST_STEP, FIRST_WORD, LENGTH, SIZE
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

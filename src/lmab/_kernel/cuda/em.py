@@ -16,7 +16,7 @@ from typing import Any
 
 from numba import float64, int64, uint32, uint64
 
-from ..reference.sums import TILE
+from ..arrays import TILE
 from . import cuda
 from .lanes import (
     IMPOSSIBLE,

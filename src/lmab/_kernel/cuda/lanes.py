@@ -18,7 +18,7 @@ from numba import int64, uint32, uint64
 from numba.core import cgutils, types
 from numba.cuda.extending import intrinsic
 
-from ..reference.sums import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, LENGTH, SIZE, TILE
+from ..arrays import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, LENGTH, SIZE, TILE
 from . import SIMULATED, cuda
 
 _ALL = 0xFFFFFFFF

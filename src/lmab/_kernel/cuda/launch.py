@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._shapes import Array, Float
-from ..reference.sums import LONGEST, TILE, Shelves
+from ..arrays import LONGEST, TILE, Shelves
 from . import SIMULATED, cuda
 from .em import careful_kernel, clear_kernel, fast_kernel, masses_kernel
 from .lanes import LOG_ONE, N_LOGS

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from numba import float64, uint32, uint64
 
-from ..reference.sums import per_word
+from ..arrays import per_word
 from .lanes import DOUBLE, WORD, add_at, atomic_add, device, load
 
 TINY = 1e-150  # sessions whose mass is below go to the logarithms

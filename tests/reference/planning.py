@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._shapes import Array, Float, Integer
+from lmab._kernel.arrays import ROUNDING
+from lmab._shapes import Array, Float, Integer
 
 _CHUNK = 1 << 22
-ROUNDING = 1e-12  # scores within this relative difference are equal: the first of them is taken
 
 
 def one_step_values(

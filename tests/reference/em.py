@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..._shapes import Array, Float, Integer, Shaped
+from lmab._shapes import Array, Float, Integer, Shaped
 
 
 def categorical(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._shapes import Array, Float, Integer, Shaped
+from lmab._shapes import Array, Float, Integer, Shaped
 
 
 def categorical(

@@ -14,15 +14,10 @@ of a session is in word t // per, from bit t % per * bits on.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from ..._shapes import Array, Float, Integer, Shaped
-
-LENGTH, SIZE, FIRST_WORD, FIRST_STEP, FIRST_SESSION, FIRST_TILE = range(6)  # columns of `shelves`
-TILE = 128  # sessions of one shelf that a warp works through, whatever the grid
-LONGEST = 32  # steps of a session whose probabilities are multiplied; longer ones take logarithms
+from lmab._shapes import Array, Float, Integer, Shaped
 
 
 def missing(
@@ -100,39 +95,6 @@ def core_sums(
         x = np.where(y > 0, x, 0.0)
         sums += np.stack([x, y, x * x, x * y, y * y], axis=1)
     return sums
-
-
-class Short(NamedTuple):
-    """Neighbouring tiles of sessions with equally many words."""
-
-    n_words: int
-    last: int  # steps in the last word; 0: they differ
-    first_tile: int
-    last_tile: int  # the one after
-
-
-class Shelves(NamedTuple):
-    """Sessions sorted by length, as arrays of the host or of the device."""
-
-    bits: int  # Bits of a code.
-    merged: bool  # whether a session may stand for several
-    short: tuple[Short, ...]  # launches for short sessions, from the first tile on; the others follow
-    words: Shaped[Array, "W"]
-    rewards: Float[Array, "s"]  # empty: the codes say all
-    counts: Integer[Array, "n"]  # sessions that each one stands for; empty where none is merged
-    shelves: Integer[Array, "C 6"]
-    tile_shelf: Integer[Array, "T"]
-    long_tile: int  # the first one of sessions of more than LONGEST steps
-    weight: int  # steps of all sessions that these stand for
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self[3:8])
-
-
-def per_word(bits: int) -> int:
-    """Codes in a word."""
-    return {8: 4, 16: 4, 32: 2}[bits]
 
 
 def fill(

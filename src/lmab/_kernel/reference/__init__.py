@@ -1,1 +1,0 @@
-"""The kernels in plain NumPy, which specify what every compiled kernel must compute."""

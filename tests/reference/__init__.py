@@ -1,0 +1,1 @@
+"""Reference implementations of the compiled kernels in plain NumPy."""
