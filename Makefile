@@ -7,7 +7,7 @@ SEEDS ?= 1 2
 N ?= 200  # faults of `make mutants`
 unexport PYTHONDONTWRITEBYTECODE  # tests start many programs, which would each compile the whole package
 
-.PHONY: demo test check suite near quick times coverage slow gpu mutants old-mutants floors dist bench figures docs manual pictures browser reproduction clean
+.PHONY: demo test check suite near quick times coverage slow gpu mutants floors dist bench figures docs manual pictures browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -48,9 +48,6 @@ gpu: $(VENV)/.installed-dev $(VENV)/.installed-gpu  ## the kernels on an NVIDIA 
 mutants: $(VENV)/.installed-dev    ## 200 faults drawn at random (N=, SEED=), each against the tests that run its line: an hour
 	test -e build/contexts/times.xml || $(BIN)/python -m mutants record
 	$(BIN)/python -m mutants drawn --number $(N) $(if $(SEED),--seed $(SEED))
-
-old-mutants: $(VENV)/.installed-dev  ## the faults of mutants/*.toml, each against the tests made for it
-	$(BIN)/python -m mutants listed
 
 floors:                            ## the tests with the lowest versions that pyproject.toml admits
 	rm -rf $(VENV)-floors

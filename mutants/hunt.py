@@ -1,8 +1,7 @@
 """Put faults one at a time into a copy of the package and see whether tests fail: `python -m mutants --help`.
 
-A fault is killed when a test fails or finds no end, and survives when its tests pass. A drawn fault that survives and
-stands in `equivalent.toml`, with the reason why no test can notice it, counts as equivalent. The working tree is only
-ever read.
+A fault is killed if a test fails or does not end, and survives if its tests pass. A fault that survives and is listed
+in `equivalent.toml`, with the reason why no test can notice it, counts as equivalent. The working tree is only read.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from . import covering, faults
-from .faults import LISTS, ROOT, SOURCE, Fault, Places
+from .faults import ROOT, SOURCE, Fault
 
-LISTED, DRAWN = 0.95, 0.85  # shares of the faults that must be killed: of the old ones, and of fresh ones
+LEAST_KILLED = 0.85  # share of the faults that must be killed
 KILLED, SURVIVED, EQUIVALENT, ERROR = "killed", "survived", "equivalent", "error"
 VERDICTS = (KILLED, SURVIVED, EQUIVALENT, ERROR)
 _PYTEST_FAILED = (1, 2)  # tests failed; a test module could not even be imported
@@ -254,9 +253,9 @@ def without(tests: Iterable[str], broken: Iterable[str]) -> tuple[str, ...]:
     return tuple(test for test in tests if test.split("::")[0] not in files)
 
 
-def equivalents(folder: Path = LISTS) -> set[tuple[str, str]]:
-    """Changes of lines that no test can notice."""
-    rows = tomllib.loads((folder / "equivalent.toml").read_text()).get("equivalent", [])
+def equivalents(path: Path = faults.EQUIVALENT) -> set[tuple[str, str]]:
+    """Return the changes of lines that no test can notice."""
+    rows = tomllib.loads(path.read_text()).get("equivalent", [])
     return {(_line(row["old"]), _line(row["new"])) for row in rows}
 
 
@@ -289,21 +288,6 @@ def _keep(outcome: Outcome, kept: Path | None) -> None:
 def _changed(fault: Fault) -> str:
     marked = [("-", fault.old), ("+", fault.new)]
     return "\n".join(f"  {sign} {line}" for sign, text in marked for line in text.splitlines())
-
-
-def listed(names: Sequence[str]) -> list[Fault]:
-    """The faults of the lists with these ids, files, packages or lists; all where none is named."""
-    rows = faults.read()
-    unknown = [name for name in names if not any(name in row.names for row in rows)]
-    if unknown:
-        raise SystemExit(f"no fault, file, package or list is called {', '.join(unknown)}; --list shows them")
-    chosen = [row for row in rows if not names or row.names & set(names)]
-    found, stale = faults.resolve(chosen, Places())
-    for name, why in stale.items():
-        print(f"stale {name}: {why}")
-    if stale:
-        raise SystemExit(2)
-    return found
 
 
 def drawn(number: int, seed: int) -> list[Fault]:
@@ -348,17 +332,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fresh = commands.add_parser("drawn", help="faults drawn at random")
     fresh.add_argument("--number", type=int, default=200)
     fresh.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="by default that of the day")
-    old = commands.add_parser("listed", help="the faults of mutants/*.toml")
-    old.add_argument("names", nargs="*", help="ids, files or packages of the library, or lists; none: all")
-    for command in (fresh, old):
-        command.add_argument("--minutes", type=float, default=float("inf"), help="after which no further one is tried")
-        command.add_argument("--list", action="store_true", help="print the faults and run nothing")
-        command.add_argument("--processes", type=int, default=2, help="faults tried at the same time")
-        command.add_argument("--limit", type=float, default=90.0, help="seconds of processor after which tests failed")
+    fresh.add_argument("--minutes", type=float, default=float("inf"), help="after which no further one is tried")
+    fresh.add_argument("--list", action="store_true", help="print the faults and run nothing")
+    fresh.add_argument("--processes", type=int, default=2, help="faults tried at the same time")
+    fresh.add_argument("--limit", type=float, default=90.0, help="seconds of processor after which tests failed")
     run = commands.add_parser("record", help="which tests run which lines: minutes, once for many hunts")
     run.add_argument("--quick", action="store_true", help="of the tests that take less than a second alone")
     run.add_argument("--more", nargs="+", help="test files that were written since the record, beside it")
-    commands.add_parser("repoint", help="write into the lists where texts and tests that moved stand now")
     options = parser.parse_args(arguments)
     os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     if options.command == "record":
@@ -366,20 +346,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             number = len(list(covering.FOLDER.glob(covering.MORE)))
             return covering.record(covering.FOLDER / covering.MORE.replace("*", str(number)), tuple(options.more))
         return covering.record(tests=("--quick",) if options.quick else ())
-    if options.command == "repoint":
-        print(f"{faults.repoint(faults.read(), Places())} rows follow their texts")
-        return 0
-    if options.command == "drawn":
-        print(f"seed {options.seed}")
-        chosen, floor, name = drawn(options.number, options.seed), DRAWN, str(options.seed)
-    else:
-        chosen, floor, name = listed(options.names), LISTED, "listed"
+    print(f"seed {options.seed}")
+    chosen = drawn(options.number, options.seed)
     if options.list:
         for fault in chosen:
             print(f"{fault.id}\t{fault.file}\t{' '.join(fault.tests)}")
         return 0
     _FORKS.set_forkserver_preload(_PRELOAD)
-    begin, kept = time.perf_counter(), KEPT / f"{name}.tsv"
+    begin, kept = time.perf_counter(), KEPT / f"{options.seed}.tsv"
     kept.unlink(missing_ok=True)
     outcomes = hunt(chosen, options.processes, options.limit, minutes=options.minutes, kept=kept)
-    return report(outcomes, floor, time.perf_counter() - begin)
+    return report(outcomes, LEAST_KILLED, time.perf_counter() - begin)

@@ -1,4 +1,4 @@
-"""The hunt for faults that tests do not notice: what it draws, where old faults went, and what it calls killed."""
+"""Mutation testing: drawing faults, choosing their tests, and counting the faults that tests notice."""
 
 from __future__ import annotations
 
@@ -11,135 +11,10 @@ import numpy as np
 import pytest
 
 from mutants import covering, drawing, faults, hunt
-from mutants.faults import Fault, Listed, Places
+from mutants.faults import Fault
 from mutants.hunt import EQUIVALENT, ERROR, KILLED, SURVIVED, Outcome
 
 TESTS = Path(__file__).parent
-
-
-# the lists of old faults
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[Listed]:
-    return faults.read()
-
-
-def test_the_lists_are_long_and_spread(rows):
-    assert len(rows) >= 150
-    packages = {row.package for row in rows}
-    assert packages >= {"data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning"}
-    assert packages >= {"theory", "cli", "serve", "experiment"}
-
-
-def test_old_faults_can_still_be_put_into_the_package(rows):
-    """All but a few: code that is written anew leaves some behind, and `make old-mutants` asks for them."""
-    found, stale = faults.resolve(rows, Places())
-    assert len(stale) <= 0.05 * len(rows), stale
-    for fault in found:
-        text = (faults.SOURCE / fault.file).read_text()
-        assert fault.apply(text) != text
-
-
-def test_every_test_of_an_old_fault_exists(rows):
-    found, _ = faults.resolve(rows, Places())
-    texts = {path.name: path.read_text() for path in TESTS.glob("test_*.py")}
-    for fault in found:
-        for test in fault.tests:
-            file, _, name = test.partition("::")
-            assert file in texts, fault.id
-            assert not name or f"def {name.split('[')[0]}(" in texts[file], f"{fault.id}: {test}"
-
-
-@pytest.fixture
-def places(tmp_path) -> Places:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "src" / "one.py").write_text("alpha beta beta")
-    (tmp_path / "src" / "two.py").write_text("gamma delta alpha")
-    (tmp_path / "tests" / "test_one.py").write_text("def test_a():\n    pass\n")
-    (tmp_path / "tests" / "test_two.py").write_text("def test_b():\n    pass\n")
-    return Places(tmp_path / "src", tmp_path / "tests")
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "home"),
-    [
-        ("one.py", "alpha", "one.py"),  # it stands elsewhere too, but once in its own file
-        ("one.py", "gamma", "two.py"),
-        ("gone.py", "delta", "two.py"),
-    ],
-)
-def test_a_text_that_moved_is_followed(places, file, old, home):
-    fault = places.fault(Listed("id", file, old, "new", ("test_one.py",)))
-    assert (fault.file, fault.old) == (home, old)
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "why"),
-    [
-        ("one.py", "beta", "new", "its text stands 2 times in one.py, and in 1 files altogether"),
-        ("gone.py", "alpha", "new", "its text stands 0 times in gone.py, and in 2 files altogether"),
-        ("one.py", "nothing", "new", "its text stands 0 times in one.py, and in 0 files altogether"),
-        ("one.py", "alpha", "alpha", "the fault changes nothing"),
-    ],
-)
-def test_a_text_that_stands_nowhere_or_twice_is_stale(places, file, old, new, why):
-    row = Listed("id", file, old, new, ("test_one.py",))
-    assert faults.resolve([row], places) == ([], {"id": why})
-
-
-@pytest.mark.parametrize(
-    ("tests", "found"),
-    [
-        (("test_one.py",), ("test_one.py",)),
-        (("test_one.py::test_a[x]",), ("test_one.py::test_a[x]",)),
-        (("test_gone.py::test_b",), ("test_two.py::test_b",)),
-        (("test_gone.py", "test_two.py"), ("test_two.py",)),
-    ],
-)
-def test_a_test_that_moved_is_followed(places, tests, found):
-    assert places.fault(Listed("id", "one.py", "alpha", "new", tests)).tests == found
-
-
-def test_without_any_of_its_tests_a_fault_has_those_near_its_file(places, monkeypatch):
-    monkeypatch.setattr(faults, "near", lambda file: (f"near {file}",))
-    assert places.fault(Listed("id", "one.py", "alpha", "new", ("test_gone.py",))).tests == ("near one.py",)
-
-
-def test_the_lists_are_brought_up_to_date(places, tmp_path):
-    row = '[[mutant]]\nid = "{}"\nfile = "one.py"\nold = "{}"\nnew = "y"\ntests = ["test_gone.py::test_b"]\n\n'
-    text = "# Why.\n\n" + row.format("moves", "gamma") + row.format("stale", "nothing")
-    (tmp_path / "list.toml").write_text(text)
-    assert faults.repoint(faults.read(tmp_path), places, tmp_path) == 1
-    after = text.replace('"moves"\nfile = "one.py"', '"moves"\nfile = "two.py"').replace("test_gone", "test_two", 1)
-    assert (tmp_path / "list.toml").read_text() == after
-
-
-def test_an_id_stands_for_one_fault(tmp_path):
-    row = '[[mutant]]\nid = "a"\nfile = "f.py"\nold = "x"\nnew = "y"\ntests = []\n'
-    (tmp_path / "list.toml").write_text(row)
-    assert faults.read(tmp_path) == [Listed("a", "f.py", "x", "y", (), "list")]
-    (tmp_path / "other.toml").write_text(row)
-    with pytest.raises(SystemExit, match="ids must be unique, got twice: a"):
-        faults.read(tmp_path)
-
-
-def test_faults_are_chosen_by_package_file_list_or_id(monkeypatch):
-    files = ["data/a.py", "data/b.py", "files.py"]
-    rows = [Listed(str(number), file, "old", "new", (), f"list{number}") for number, file in enumerate(files)]
-    monkeypatch.setattr(faults, "read", lambda: rows)
-    monkeypatch.setattr(faults, "resolve", lambda chosen, _: (chosen, {}))
-    assert hunt.listed([]) == rows
-    assert hunt.listed(["1"]) == rows[1:2]
-    assert hunt.listed(["data"]) == rows[:2]
-    assert hunt.listed(["list2"]) == rows[2:]
-    assert hunt.listed(["files.py", "0"]) == [rows[0], rows[2]]
-    with pytest.raises(SystemExit, match="no fault, file, package or list is called nonsense"):
-        hunt.listed(["nonsense"])
-    monkeypatch.setattr(faults, "resolve", lambda chosen, _: ([], {"old": "why"}))
-    with pytest.raises(SystemExit):
-        hunt.listed([])
 
 
 # faults drawn at random
@@ -461,14 +336,14 @@ def test_a_hunt_that_is_cut_off_keeps_its_outcomes_and_checks_its_killers(tmp_pa
 
 def test_a_survivor_that_is_known_to_change_nothing_is_equivalent(tmp_path):
     (tmp_path / "equivalent.toml").write_text('[[equivalent]]\nold = "a  + b"\nnew = "b + a"\nwhy = "a sum"\n')
-    known = hunt.equivalents(tmp_path)
+    known = hunt.equivalents(tmp_path / "equivalent.toml")
     for verdict, judged in ((SURVIVED, EQUIVALENT), (KILLED, KILLED), (ERROR, ERROR)):
         assert hunt.judged(Outcome(fault("a + b\n", "b +\n a"), verdict, 1.0, ""), known).verdict == judged
     assert hunt.judged(Outcome(fault("a + b", "a - b"), SURVIVED, 1.0, ""), known).verdict == SURVIVED
 
 
 def test_every_equivalent_has_its_reason():
-    text = (faults.LISTS / "equivalent.toml").read_text()
+    text = faults.EQUIVALENT.read_text()
     assert all(row["why"] for row in tomllib.loads(text).get("equivalent", []))
 
 
