@@ -1,4 +1,4 @@
-"""Exploring and Relabelled: policies around a policy."""
+"""Policies around a policy: the base class, Exploring and Relabelled."""
 
 from __future__ import annotations
 
@@ -203,3 +203,38 @@ def test_files_keep_the_labels(tmp_path):
     again = lmab.load(tmp_path / "p.lmab")
     assert again.arm_labels == ("x", 2, 0)
     assert again.act_on([(1, 1.0)]) == Relabelled(PLANNED, ["x", 2, 0]).act_on([(1, 1.0)])
+
+
+class Avoiding(lmab.policies.PolicyWrapper):
+    """Policy of a third party: it plays `policy`, but one arm only if no other arm is allowed."""
+
+    kind, parameters, marks_played = "avoiding", ("arm", "names"), True
+
+    def __init__(self, policy, arm, names=()):
+        super().__init__(policy)
+        self.arm, self.names = arm, tuple(names)
+
+    def _choose(self, state, allowed, rng):
+        mask = self._allowed(state, allowed).copy()
+        several = mask.sum(axis=1) > 1
+        mask[several, self.arm] = False
+        return self.policy.act(self._inner(state), allowed=mask, rng=rng)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_wrapper_only_defines_how_it_chooses(repeats, tmp_path):
+    inner = lmab.plan(BANDIT, horizon=4, repeats=repeats).policy
+    policy = Avoiding(inner, 2, ("a", "b"))
+    check_policy(policy, BANDIT)
+    state = policy.observe(policy.start(2), np.array([0, 3]), None)
+    np.testing.assert_allclose(
+        policy.belief(policy.tell(state, [0, 3], [1.0, 0.0])),
+        policy.belief(policy.observe(policy.start(2), np.array([0, 3]), [1.0, 0.0])),
+    )
+    log = lmab.simulate(BANDIT, policy, n_sessions=200, horizon=4, rng=0)
+    last = np.array([session.arms[-1] for session in log])
+    assert (last == 2).all() == (not repeats)
+    policy.save(tmp_path / "policy.lmab")
+    loaded = lmab.load(tmp_path / "policy.lmab")
+    assert (loaded.arm, loaded.names) == (2, ("a", "b"))
+    assert loaded.act_on([(0, 1.0)]) == policy.act_on([(0, 1.0)])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .small import Thompson as Thompson
     from .small import Uniform as Uniform
     from .wrappers import Exploring as Exploring
+    from .wrappers import PolicyWrapper as PolicyWrapper
     from .wrappers import Relabelled as Relabelled
 
 __getattr__, __dir__, __all__ = door(__name__)

@@ -1,9 +1,9 @@
-"""Policies around a policy: `Exploring` plays any arm now and then, `Relabelled` plays on another table of arms."""
+"""Policies around a policy: `Exploring` plays any arm with a small probability, `Relabelled` renames the arms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,134 +15,184 @@ from ..model.type_prior import TypePrior
 from .policy import Policy, State, restore_policy, unplayed
 
 
-class Exploring(Policy):
-    """Plays `policy`, and with a small probability any allowed arm.
+class PolicyWrapper(Policy):
+    """Base class of policies around a policy, to which all of a session is forwarded.
 
-    `floor` is one number, the probability of exploring, which the allowed arms share equally; or one number for each
-    arm, the probability with which it is played at least: arms that a log hardly knows can get more. An arm that is
-    not allowed gives its part back to the policy. A policy without repeats explores arms not yet played.
+    A subclass defines `_choose` and the names of its `parameters`. Its arms may differ from those of `policy`:
+    `inner_arms` maps them. An arm that `policy` does not have counts as a skipped step.
 
     Examples:
         >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> policy = lmab.policies.Exploring(lmab.Greedy(bandit), floor=0.1)
-        >>> policy.probabilities(policy.start())
-        array([0.05, 0.95])
-        >>> lmab.policies.Exploring(lmab.Greedy(bandit), floor=[0.2, 0.0]).probabilities(policy.start())
-        array([0.2, 0.8])
+        >>> class Without(lmab.policies.PolicyWrapper):
+        ...     kind, parameters = "without", ("arm",)
+        ...     def __init__(self, policy, arm):
+        ...         super().__init__(policy)
+        ...         self.arm = arm
+        ...     def _choose(self, state, allowed, rng):
+        ...         mask = self._allowed(state, allowed).copy()
+        ...         mask[:, self.arm] = False
+        ...         return self.policy.act(self._inner(state), allowed=mask, rng=rng)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.4]])
+        >>> Without(lmab.Greedy(bandit), arm=1).act_on([(0, 0.0)])
+        2
     """
 
-    kind = "exploring"
-    deterministic = False
+    parameters: ClassVar[tuple[str, ...]] = ()  # attributes that the constructor takes after `policy`, kept in files
+    marks_played: ClassVar[bool] = False  # the memory of a policy without repeats also marks the arms played
     n_arms: int
 
-    def __init__(self, policy: Policy, floor: Any = 0.05) -> None:
-        if isinstance(policy, Exploring):
-            raise InvalidArgument(f"policy must not explore already, got {policy!r}")
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        arm_labels: tuple[str | int, ...] | None = None,
+        inner_arms: Integer[Array, "A"] | None = None,
+    ) -> None:
+        """Wrap `policy`.
+
+        Args:
+            policy: the inner policy, which must know its number of arms.
+            arm_labels: labels of the arms; None: those of `policy`.
+            inner_arms: number of each arm in `policy`, -1 for an arm that it does not have; None: the same numbers.
+        """
         if policy.n_arms is None:
             raise InvalidArgument(f"policy must know how many arms there are, got {policy!r}")
         self.policy = policy
-        self.horizon, self.n_arms, self.repeats = policy.horizon, policy.n_arms, policy.repeats
+        self.horizon, self.repeats = policy.horizon, policy.repeats
         self.adaptive, self.order_free = policy.adaptive, policy.order_free
-        self.floor = _checked_floor(floor, self.n_arms)
+        self._labels = policy.arm_labels if arm_labels is None else arm_labels
+        self._inner_arms = np.arange(policy.n_arms) if inner_arms is None else inner_arms
+        self.n_arms, self._n_inner = len(self._inner_arms), policy.n_arms
+        self._width = len(policy._initial_memory())  # of the inner policy's part of the memory; marks follow
+        self._n_marks = self.n_arms if self.marks_played and not policy.repeats else 0
 
     @property
     def arm_labels(self) -> tuple[str | int, ...] | None:
-        return self.policy.arm_labels
-
-    def floors(self, allowed: Bool[Array, "n A"]) -> Float[Array, "n A"]:
-        """The least probability of each arm where only the arms of the mask may be played."""
-        if isinstance(self.floor, float):
-            return self.floor * allowed / allowed.sum(axis=1, keepdims=True)
-        return self.floor * allowed
-
-    def _choose(
-        self, state: State, allowed: Bool[Array, "n A"] | None, rng: np.random.Generator | None
-    ) -> Integer[Array, "n"]:
-        assert rng is not None  # `act` sees to it
-        floors = self.floors(self._open(state, allowed))
-        draw = rng.random((2, len(floors)))
-        cumulative = floors.cumsum(axis=1)
-        target = np.minimum(draw[1] * cumulative[:, -1], np.nextafter(cumulative[:, -1], 0))
-        explored = (cumulative > target[:, None]).argmax(axis=1)
-        inner = np.asarray(self.policy.act(self._inner(state), allowed=allowed, rng=rng))
-        return np.where(draw[0] < cumulative[:, -1], explored, inner)
-
-    def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
-        floors = self.floors(self._open(state, allowed))
-        rest = 1 - floors.sum(axis=1, keepdims=True)
-        return floors + np.maximum(rest, 0) * self.policy.probabilities(self._inner(state), allowed=allowed)
-
-    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
-        if n_arms != self.n_arms:
-            raise InvalidArgument(f"n_arms must be the policy's {self.n_arms}, got {n_arms}")
-        return self._chances(state, None, n_arms)
-
-    def _open(self, state: State, allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
-        """The arms that may be explored."""
-        everything = np.ones((len(state.memory), self.n_arms), bool) if allowed is None else allowed
-        return everything if self.repeats else unplayed(state.memory[:, self._width :] > 0, everything)
-
-    @property
-    def _width(self) -> int:
-        """How many numbers of the memory are the policy's own; after them come, without repeats, the arms played."""
-        return len(self.policy._initial_memory())
-
-    def _inner(self, state: State) -> State:
-        return State(state.step, state.memory[:, : self._width], single=False)
-
-    def _initial_memory(self) -> Float[Array, "K"]:
-        marks = 0 if self.repeats else self.n_arms
-        return np.concatenate([self.policy._initial_memory(), np.zeros(marks)])
+        return self._labels
 
     @property
     def type_prior(self) -> TypePrior | None:
         return self.policy.type_prior
 
+    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
+        if n_arms != self.n_arms:
+            raise InvalidArgument(f"n_arms must be the policy's {self.n_arms}, got {n_arms}")
+        return super().distribution(state, n_arms=n_arms)
+
+    def record(self) -> files.Record:
+        values = {name: getattr(self, name) for name in self.parameters}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        fields = {name: lists.get(name, value) for name, value in values.items() if name not in arrays}
+        return files.Record(self.kind, fields, arrays, {"policy": self.policy.record()})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Self:
+        values = {**record.fields, **record.arrays}
+        return cls(restore_policy(record.records["policy"]), *(values[name] for name in cls.parameters))
+
+    def _inner(self, state: State, rows: Any = slice(None)) -> State:
+        """Return the state of the inner policy in these sessions."""
+        return State(state.step, state.memory[rows, : self._width], single=False)
+
+    def _allowed(self, state: State, allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
+        """Return the mask of the allowed arms; of a policy without repeats, those that the session has not played."""
+        mask = np.ones((len(state.memory), self.n_arms), bool) if allowed is None else allowed
+        return unplayed(state.memory[:, self._width :] > 0, mask) if self._n_marks else mask
+
+    def _with_marks(self, memory: Float[Array, "n K"]) -> Float[Array, "n L"]:
+        return np.hstack([memory, np.zeros((len(memory), self._n_marks))])
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return self._with_marks(self.policy._initial_memory()[None])[0]
+
     def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
-        marks = 0 if self.repeats else self.n_arms
-        return np.hstack([self.policy._first_memory(n, features), np.zeros((n, marks))])
+        return self._with_marks(self.policy._first_memory(n, features))
 
     def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
         return np.hstack([self.policy._next_memory(self._inner(state), features), state.memory[:, self._width :]])
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        return self._marked(state, self.policy.observe(self._inner(state), arms, rewards), arms)
+        return self._played(state, arms, lambda inner, of, rows: self.policy.observe(inner, of, rewards[rows]))
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        return self._marked(state, self.policy.observe(self._inner(state), arms, None), arms)
+        return self._played(state, arms, lambda inner, of, rows: self.policy.observe(inner, of, None))
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        after = self.policy.tell(self._inner(state), arms, rewards)
-        return np.hstack([after.memory, state.memory[:, self._width :]])
+        return self._forwarded(state, arms, lambda inner, of, rows: self.policy.tell(inner, of, rewards[rows]))
 
     def _skip(self, state: State) -> Float[Array, "n K"]:
         return np.hstack([self.policy.skip(self._inner(state)).memory, state.memory[:, self._width :]])
 
-    def _marked(self, state: State, after: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        if self.repeats:
-            return after.memory
-        marks = state.memory[:, self._width :].copy()
-        marks[np.arange(len(marks)), arms] = 1
-        return np.hstack([after.memory, marks])
-
     def _belief(self, state: State) -> Float[Array, "n M"]:
         return self.policy.belief(self._inner(state))
 
-    def record(self) -> files.Record:
-        inner = {"policy": self.policy.record()}
-        if isinstance(self.floor, float):
-            return files.Record(self.kind, {"floor": self.floor}, records=inner)
-        return files.Record(self.kind, {}, {"floor": self.floor}, inner)
+    def _played(self, state: State, arms: Integer[Array, "n"], update: _Update) -> Float[Array, "n K"]:
+        """Return the memory after a step: updated, or skipped if the inner policy does not have the arm."""
+        memory = self._forwarded(state, arms, update)
+        unknown = np.flatnonzero(self._inner_arms[arms] < 0)
+        if len(unknown):
+            memory[unknown, : self._width] = self.policy.skip(self._inner(state, unknown)).memory
+        if self._n_marks:
+            memory[np.arange(len(memory)), self._width + arms] = 1
+        return memory
 
-    @classmethod
-    def from_record(cls, record: files.Record) -> Exploring:
-        floor = record.fields["floor"] if "floor" in record.fields else record.arrays["floor"]
-        return cls(restore_policy(record.records["policy"]), floor)
+    def _forwarded(self, state: State, arms: Integer[Array, "n"], update: _Update) -> Float[Array, "n K"]:
+        """Return the memory after `update` of the sessions whose arm the inner policy has."""
+        inner_arms, memory = self._inner_arms[arms], state.memory.copy()
+        rows = np.flatnonzero(inner_arms >= 0)
+        if len(rows):
+            memory[rows, : self._width] = update(self._inner(state, rows), inner_arms[rows], rows).memory
+        return memory
+
+
+#: From states of the inner policy, its arms and the numbers of their sessions to the states after them.
+_Update = Callable[[State, Integer[Array, "n"], Integer[Array, "n"]], State]
+
+
+class Exploring(PolicyWrapper):
+    """Policy that plays `policy`, and with a small probability any allowed arm.
+
+    `floor` is the exploration floor: the probability of exploring, which the allowed arms share equally, or the least
+    probability of each arm, so that arms with little data can get more. An arm that is not allowed returns its part to
+    the policy. If the policy does not repeat arms, only unplayed arms are explored.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> policy = lmab.policies.Exploring(lmab.Greedy(bandit), floor=[0.2, 0.0])
+        >>> policy.probabilities(policy.start())
+        array([0.2, 0.8])
+    """
+
+    kind, deterministic = "exploring", False
+    parameters, marks_played = ("floor",), True
+
+    def __init__(self, policy: Policy, floor: Any = 0.05) -> None:
+        if isinstance(policy, Exploring):
+            raise InvalidArgument(f"policy must not explore already, got {policy!r}")
+        super().__init__(policy)
+        self.floor = _checked_floor(floor, self.n_arms)
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        draws, cumulative = rng.random((2, len(state.memory))), self._floors(state, allowed).cumsum(axis=1)
+        targets = np.minimum(draws[1] * cumulative[:, -1], np.nextafter(cumulative[:, -1], 0))
+        explored = (cumulative > targets[:, None]).argmax(axis=1)
+        arms = np.asarray(self.policy.act(self._inner(state), allowed=allowed, rng=rng))
+        return np.where(draws[0] < cumulative[:, -1], explored, arms)
+
+    def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
+        floors = self._floors(state, allowed)
+        rest = np.maximum(1 - floors.sum(axis=1, keepdims=True), 0)
+        return floors + rest * self.policy.probabilities(self._inner(state), allowed=allowed)
+
+    def _floors(self, state: State, allowed: Bool[Array, "n A"] | None) -> Float[Array, "n A"]:
+        mask = self._allowed(state, allowed)
+        return self.floor * mask / (mask.sum(axis=1, keepdims=True) if np.ndim(self.floor) == 0 else 1)
 
 
 def _checked_floor(floor: Any, n_arms: int) -> float | Float[Array, "A"]:
-    """One number in [0, 1], or one for each arm that sum to at most 1."""
+    """Return a number in [0, 1], or one for each arm that sum to at most 1; raise `InvalidArgument` for others."""
     if np.ndim(floor) == 0:
         if isinstance(floor, bool) or not isinstance(floor, int | float | np.number) or not 0 <= floor <= 1:
             raise InvalidArgument(f"floor must be a number from 0 to 1, or one for each arm, got {floor!r}")
@@ -156,11 +206,11 @@ def _checked_floor(floor: Any, n_arms: int) -> float | Float[Array, "A"]:
     return floors
 
 
-class Relabelled(Policy):
-    """Plays `policy` where the arms are called `labels`: arm i of this policy is the inner arm with label i.
+class Relabelled(PolicyWrapper):
+    """Policy that plays `policy` if the arms are called `labels`: arm i is the inner arm with label i.
 
-    Arms that the inner policy does not know are played only where nothing else is allowed, and their rewards tell it
-    nothing. Arms of the inner policy that are missing are never played.
+    Arms that the inner policy does not have are only played if nothing else is allowed, and their rewards do not change
+    its belief. Arms of the inner policy without a label are never played.
 
     Examples:
         >>> import lmab
@@ -170,86 +220,24 @@ class Relabelled(Policy):
         (1, 1)
     """
 
-    kind = "relabelled"
-    n_arms: int
+    kind, parameters = "relabelled", ("labels",)
 
     def __init__(self, policy: Policy, labels: Sequence[str | int]) -> None:
         if not policy.deterministic or policy.n_arms is None:
             raise InvalidArgument(f"policy must be deterministic and know its arms, got {policy!r}")
-        names = policy.arm_labels or tuple(range(policy.n_arms))
-        self.policy, self.labels = policy, tuple(labels)
-        self.horizon, self.repeats, self.n_arms = policy.horizon, policy.repeats, len(self.labels)
-        self.adaptive, self.order_free = policy.adaptive, policy.order_free
-        places = {name: arm for arm, name in enumerate(names)}
-        self._inner_arm = np.array([places.get(label, -1) for label in self.labels], np.int64)
-        if len(set(self.labels)) != len(self.labels) or (self._inner_arm < 0).all():
+        numbers = {label: arm for arm, label in enumerate(policy.arm_labels or range(policy.n_arms))}
+        inner_arms = np.array([numbers.get(label, -1) for label in labels], np.int64)
+        if len(set(labels)) != len(labels) or (inner_arms < 0).all():
             raise InvalidArgument(f"labels must be distinct and name an arm of {policy!r}, got {list(labels)!r}")
-        self._outer_arm = np.full(policy.n_arms, -1)
-        known = self._inner_arm >= 0
-        self._outer_arm[self._inner_arm[known]] = np.flatnonzero(known)
-
-    @property
-    def arm_labels(self) -> tuple[str | int, ...]:
-        return self.labels
+        self.labels = tuple(labels)
+        super().__init__(policy, arm_labels=self.labels, inner_arms=inner_arms)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        outer = np.ones((len(state.memory), self.n_arms), bool) if allowed is None else allowed
-        inner = np.where(self._outer_arm >= 0, outer[:, self._outer_arm], False)
-        chosen = outer.argmax(axis=1)  # where the policy knows no allowed arm
-        rows = np.flatnonzero(inner.any(axis=1))
+        outer, known = self._allowed(state, allowed), np.flatnonzero(self._inner_arms >= 0)
+        inner, outer_arms = np.zeros((len(outer), self._n_inner), bool), np.zeros(self._n_inner, int)
+        inner[:, self._inner_arms[known]], outer_arms[self._inner_arms[known]] = outer[:, known], known
+        chosen, rows = outer.argmax(axis=1), np.flatnonzero(inner.any(axis=1))
         if len(rows):
-            some = State(state.step, state.memory[rows], single=False)
-            free = bool(inner.all())
-            chosen[rows] = self._outer_arm[np.asarray(self.policy.act(some, allowed=None if free else inner[rows]))]
+            mask = None if inner.all() else inner[rows]
+            chosen[rows] = outer_arms[np.asarray(self.policy.act(self._inner(state, rows), allowed=mask))]
         return chosen
-
-    def _each(self, state: State, arms: Integer[Array, "n"], after: Any) -> Float[Array, "n K"]:
-        """The memory after a step: `after` for arms that the policy knows, a skipped step for the others."""
-        places = self._inner_arm[arms]
-        memory = np.empty_like(state.memory)
-        for rows, known in ((np.flatnonzero(places >= 0), True), (np.flatnonzero(places < 0), False)):
-            if len(rows):
-                some = State(state.step, state.memory[rows], single=False)
-                memory[rows] = (after(some, places[rows], rows) if known else self.policy.skip(some)).memory
-        return memory
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        return self._each(state, arms, lambda some, places, rows: self.policy.observe(some, places, rewards[rows]))
-
-    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        return self._each(state, arms, lambda some, places, rows: self.policy.observe(some, places, None))
-
-    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        places = self._inner_arm[arms]
-        memory = state.memory.copy()
-        rows = np.flatnonzero(places >= 0)
-        if len(rows):
-            some = State(state.step, state.memory[rows], single=False)
-            memory[rows] = self.policy.tell(some, places[rows], rewards[rows]).memory
-        return memory
-
-    def _skip(self, state: State) -> Float[Array, "n K"]:
-        return self.policy.skip(State(state.step, state.memory, single=False)).memory
-
-    def _belief(self, state: State) -> Float[Array, "n M"]:
-        return self.policy.belief(State(state.step, state.memory, single=False))
-
-    def _initial_memory(self) -> Float[Array, "K"]:
-        return self.policy._initial_memory()
-
-    @property
-    def type_prior(self) -> TypePrior | None:
-        return self.policy.type_prior
-
-    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
-        return self.policy._first_memory(n, features)
-
-    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
-        return self.policy._next_memory(State(state.step, state.memory, single=False), features)
-
-    def record(self) -> files.Record:
-        return files.Record(self.kind, {"labels": list(self.labels)}, records={"policy": self.policy.record()})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> Relabelled:
-        return cls(restore_policy(record.records["policy"]), record.fields["labels"])
