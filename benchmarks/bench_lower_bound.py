@@ -12,7 +12,7 @@ import numpy as np
 
 import lmab
 from lmab import theory
-from lmab.lower_bounds import Mixture, optimal_value
+from lmab.paper.lower_bounds import Mixture, optimal_value
 
 from .rows import Rows
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lmab.experiment import RowStore
-from lmab.experiment.page import counted, levers, readings
+from lmab.paper.experiment.page import counted, levers, readings
 
 from . import growth, rows, study_loop
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmab.experiment.store import Lines, performed
+from lmab.paper.experiment.store import Lines, performed
 
 Rows = dict[str, float]
 StudyRow = dict[str, Any]  # one run of a study, by column

@@ -21,7 +21,7 @@ import numpy as np
 import lmab
 from lmab._html import Frame, Markup, element, line
 from lmab.evaluation.sequential import HARM, GainBounds, StratifiedEvidence, Stratum, bounds, sessions_needed
-from lmab.experiment.store import Lines
+from lmab.paper.experiment.store import Lines
 from lmab.policies.exploration import YOUNG, floors
 from lmab.policies.policy import Policy
 from lmab.policies.wrappers import Relabelled

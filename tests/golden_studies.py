@@ -17,13 +17,13 @@ from zlib import crc32
 
 import numpy as np
 
-from lmab.experiment import page, plots, studies
-from lmab.experiment.analysis import wanted
-from lmab.experiment.claims import CLAIMS
-from lmab.experiment.methods import Measurement, Trial
-from lmab.experiment.page import _rows_of, _verdict, counted
-from lmab.experiment.store import Row, row_of
-from lmab.experiment.studies import FIGURES, STUDIES
+from lmab.paper.experiment import plots, studies
+from lmab.paper.experiment.analysis import wanted
+from lmab.paper.experiment.claims import CLAIMS
+from lmab.paper.experiment.methods import Measurement, Trial
+from lmab.paper.experiment.page import _rows_of, _verdict, counted, page
+from lmab.paper.experiment.store import Row, row_of
+from lmab.paper.experiment.studies import FIGURES, STUDIES
 
 FILE = Path(__file__).with_suffix(".json")
 SIZE, JUDGED = "quick", "standard"  # of figures and tables, and of what checks are about

@@ -10,8 +10,8 @@ from seeds import generator
 
 import lmab
 from lmab import LatentBandit, Policy
-from lmab.learning.history_ucbvi import HistoryPolicy
-from lmab.learning.l_ucrl import OptimisticPolicy
+from lmab.paper.history_ucbvi import HistoryPolicy
+from lmab.paper.l_ucrl import OptimisticPolicy
 from lmab.policies.wrappers import Relabelled
 
 

@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmab.experiment.methods import Contender, Measurement, Setting, Trial
-from lmab.experiment.store import RowStore, run_all
 from lmab.model.bandit import LatentBandit
+from lmab.paper.experiment.methods import Contender, Measurement, Setting, Trial
+from lmab.paper.experiment.store import RowStore, run_all
 
 N_TRIALS = 12
 

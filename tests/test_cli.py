@@ -211,7 +211,7 @@ def test_learn_compares_with_the_genie_and_writes_the_policy(tmp_path):
 
 
 def test_a_study_is_of_its_standard_size_unless_told_otherwise():
-    from lmab.cli.reproduce import _size
+    from lmab.paper.commands.reproduce import _size
 
     assert [_size(quick, full) for quick, full in ((False, False), (True, False), (False, True))] == [
         "standard",

@@ -551,7 +551,7 @@ print("done")
 
 def test_a_learner_that_is_named_is_the_one_that_learns():
     from lmab import learning
-    from lmab.cli.learn import _LEARNERS
+    from lmab.paper.commands.learn import _LEARNERS
 
     made = {name: make(3) for name, make in _LEARNERS.items()}
     assert {name: type(learner) for name, learner in made.items()} == {

@@ -12,11 +12,12 @@ from policies import always, of_any_arms
 
 import lmab
 from lmab import Sessions
-from lmab.cli import budget, evaluate, fit, options
+from lmab.cli import evaluate, fit, options
 from lmab.cli import plan as planning
 from lmab.cli.options import Columns
 from lmab.errors import InvalidArgument, InvalidData
 from lmab.evaluation.diagnostics import Identifiability
+from lmab.paper.commands import budget
 
 
 def test_numbers_of_types():

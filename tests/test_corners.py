@@ -15,8 +15,8 @@ from lmab.data.features import Features, column_values
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabError
 from lmab.estimation import MomentMatching
 from lmab.evaluation.replanning import Earned
-from lmab.experiment.analysis import Mean
-from lmab.experiment.checks import explained
+from lmab.paper.experiment.analysis import Mean
+from lmab.paper.experiment.checks import explained
 
 ARMS, REWARDS = [[0, 1], [1, 0]], [[0.0, 1.0], [1.0, 0.0]]
 LOG = Sessions.from_arrays(ARMS, REWARDS)

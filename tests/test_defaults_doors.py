@@ -18,9 +18,10 @@ import typer
 from typer.testing import CliRunner
 
 import lmab
-from lmab.cli import budget, compare, demo, evaluate, fit, learn, logs, plan, report, reproduce, serve
+from lmab.cli import compare, demo, evaluate, fit, logs, plan, report, serve
 from lmab.cli.app import app
 from lmab.cli.options import Columns
+from lmab.paper.commands import budget, learn, reproduce
 
 RUNNER = CliRunner()
 BANDIT = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.2, 0.7], [0.1, 0.8, 0.3]])

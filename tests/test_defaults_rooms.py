@@ -28,11 +28,11 @@ from lmab.evaluation import Comparison, value_of, weigh
 from lmab.learning import EDMoments
 from lmab.model import Bins, Gaussian
 from lmab.moments import second_moments
+from lmab.paper import learner_checks as of_learners
 from lmab.planning import Planner
 from lmab.reporting import contents
 from lmab.serve import Defaults, Options
 from lmab.serve.run import server
-from lmab.testing import learners as of_learners
 from lmab.testing import planners as of_planners
 
 AMOUNTS = np.random.default_rng(0).exponential(3.0, 300)
@@ -418,7 +418,7 @@ PART = "a part that the library itself puts together"
 AS_COMMAND = "test_options_reach_the_refit has it from the command, whose options have rows"
 EXEMPT = {
     "LowerBound": "a number with its proof",
-    "sessions_below.n_arms": "test_lower_bounds.py",
+    "sessions_below.n_arms": "test_paper_lower_bounds.py",
     "export_pomdp.discount": "test_planning_pomdp_file.py",
     **dict.fromkeys(("Certificate", "Comparison", "Estimate", "Factors", "Identifiability", "Measurement"), FOUND),
     **dict.fromkeys(("Design", "Contents", "Phase", "Plan", "Verdict", "Curve", "Row", "LogEvidence"), FOUND),
@@ -431,7 +431,7 @@ EXEMPT = {
     "RefitOptions.prior": "test_serve_refit.py::test_a_refit_learns_its_prior_and_compares_at_90_percent",
     "RefitOptions.confidence": "test_serve_refit.py::test_a_refit_learns_its_prior_and_compares_at_90_percent",
     "Regime": "an enumeration of Python's",
-    "page": "test_experiment_page.py",
+    "page": "test_paper_experiment_page.py",
     "run_all": "any number of processes writes the same rows",
     "play_demo": "test_serve_refit.py",
     "check_count": "a check, not an option",
@@ -449,7 +449,7 @@ EXEMPT = {
     "fit.leaving": "test_estimation_leaving.py",
     "plan.anyway": "test_a_plan_follows_the_verdict_of_the_check",
     "Traits.n_points": "test_traits_have_512_points",
-    "separated_errors.eta": "test_theory.py",
+    "separated_errors.eta": "test_paper_theory.py",
 }
 ROOMS = [
     *("lmab", "lmab.data", "lmab.model", "lmab.policies", "lmab.moments", "lmab.estimation", "lmab.planning"),

@@ -265,8 +265,8 @@ def test_normal_rewards(amounts, only_parts, prior, scale):
 @pytest.mark.parametrize("method", [lmab.estimation.TensorDecomposition(), lmab.estimation.MomentMatching(restarts=2)])
 def test_methods_of_moments_on_normal_rewards(amounts, only_parts, method, monkeypatch):
     monkeypatch.setattr("lmab.moments.second._CHUNK", 100)
-    monkeypatch.setattr("lmab.moments.high_orders._CHUNK", 100)
-    monkeypatch.setattr("lmab.estimation.moment_matching._SESSIONS", 100)
+    monkeypatch.setattr("lmab.paper.high_orders._CHUNK", 100)
+    monkeypatch.setattr("lmab.paper.moment_matching._SESSIONS", 100)
     one, other = (lmab.fit(data, n_types=2, rewards="gaussian", method=method, rng=1, check=False) for data in amounts)
     assert one.log_likelihood == other.log_likelihood
     np.testing.assert_array_equal(one.bandit.means, other.bandit.means)

@@ -23,7 +23,7 @@ from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
 from lmab.estimation import passes as passes_module
 from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL, Pool, Threads, opened, part_edges, spans, travels
-from lmab.estimation.tensor_decomposition import third_moments
+from lmab.paper.tensor_decomposition import third_moments
 
 METHOD = lmab.EM(prior=1.0, restarts=3, tolerance=1e-4)
 

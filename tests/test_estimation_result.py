@@ -13,10 +13,10 @@ import lmab
 from lmab.errors import InvalidArgument, Status
 from lmab.estimation.categorical import LEAST
 from lmab.estimation.families import observe
-from lmab.estimation.moment_matching import reconstruct
 from lmab.estimation.result import Estimate, Estimator, Progress, Request, Starts, StopOnce
 from lmab.evaluation import diagnostics
 from lmab.moments.second import Subspace
+from lmab.paper.moment_matching import reconstruct
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.4]])
 GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], 0.5)

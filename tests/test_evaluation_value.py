@@ -12,7 +12,7 @@ import lmab
 from lmab import LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.evaluation import value as evaluation
-from lmab.learning.history_ucbvi import HistoryPolicy
+from lmab.paper.history_ucbvi import HistoryPolicy
 
 
 @given(bandits(), st.integers(1, 4), st.sampled_from(["greedy", "mucb", "sequence", "stationary"]))

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab import checks, files, learning
-from lmab.cli import budget
 from lmab.cli import fit as fit_command
 from lmab.cli.app import app
 from lmab.cli.compare import _labels
@@ -31,13 +30,14 @@ from lmab.evaluation.compare import Comparison, _first_difference
 from lmab.evaluation.diagnostics import _core
 from lmab.evaluation.off_policy import check_log
 from lmab.evaluation.value import _seen_before
-from lmab.experiment import checks as study_checks
-from lmab.experiment.analysis import _seconds
-from lmab.experiment.methods import GENIE
-from lmab.experiment.page import _provenance
-from lmab.learning.history_ucbvi import HistoryPolicy
-from lmab.learning.l_ucrl import OptimisticPolicy
 from lmab.moments.core_set import design
+from lmab.paper.commands import budget
+from lmab.paper.experiment import checks as study_checks
+from lmab.paper.experiment.analysis import _seconds
+from lmab.paper.experiment.methods import GENIE
+from lmab.paper.experiment.page import _provenance
+from lmab.paper.history_ucbvi import HistoryPolicy
+from lmab.paper.l_ucrl import OptimisticPolicy
 from lmab.planning import Lookahead
 from lmab.planning.exact import ExactPolicy
 from lmab.planning.once.point_based import rounds_of

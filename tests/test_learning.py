@@ -16,9 +16,9 @@ from seeds import generator
 import lmab
 from lmab import Sessions, learning
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning, TooLarge
-from lmab.learning.baselines import next_plays
 from lmab.learning.learner import Task
-from lmab.testing.learners import check_learner
+from lmab.paper.baselines import next_plays
+from lmab.paper.learner_checks import check_learner
 
 HORIZON, BUDGET = 4, 1200
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
@@ -214,8 +214,8 @@ def test_history_ucbvi_refuses_what_is_too_large():
 
 
 def test_history_ucbvi_hopes_while_it_plays_and_not_after():
-    from lmab.learning.history_ucbvi import _Tree
     from lmab.learning.learner import Task
+    from lmab.paper.history_ucbvi import _Tree
 
     tree = _Tree.for_task(Task(2, 2, 10, values=(-1.0, 3.0)))
     tree.count(Sessions.from_arrays([[0, 1]], [[3.0, -1.0]], n_arms=2))
@@ -365,7 +365,7 @@ def test_core_plays_of_other_arms_are_refused():
 
 
 def test_core_arms_have_numbers_and_no_names():
-    from lmab.learning.designed import as_core_arms
+    from lmab.paper.designed import as_core_arms
 
     core = lmab.moments.design(lmab.moments.Subspace(np.eye(4)[:, [0, 3]], np.ones(2), 4))
     log = lmab.Sessions.from_arrays([[3, 0], [0, 3]], np.ones((2, 2)), n_arms=4)
@@ -375,7 +375,7 @@ def test_core_arms_have_numbers_and_no_names():
 
 
 def test_indicators_say_whether_a_pair_paid_its_value(rng):
-    from lmab.learning.designed import as_indicators
+    from lmab.paper.designed import as_indicators
 
     features = lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0]))
     core = lmab.moments.design(features)  # the pairs (0, 0), (0, 1), (1, 0)
@@ -419,7 +419,7 @@ def test_optimism_fades_with_what_was_seen():
 
 
 def test_l_ucrl_sweeps_over_all_sessions_after_every_batch(monkeypatch):
-    from lmab.learning import l_ucrl
+    from lmab.paper import l_ucrl
 
     seen = []
 
@@ -557,8 +557,8 @@ def test_the_skew_of_eigenvalues():
 
 def test_values_of_histories_are_those_of_dynamic_programming():
     """Counts of a known truth: the table holds what each arm earns now and with the best arm afterwards."""
-    from lmab.learning.history_ucbvi import _Tree
     from lmab.learning.learner import Task
+    from lmab.paper.history_ucbvi import _Tree
 
     chance = {0: 0.25, 1: 0.5}  # of a reward, by arm at the first step
     later = {(0, 1): (1.0, 0.0), (0, 0): (0.0, 0.5), (1, 1): (0.5, 0.25), (1, 0): (0.25, 0.25)}  # of each arm then
@@ -577,7 +577,7 @@ def test_values_of_histories_are_those_of_dynamic_programming():
 
 def test_values_of_histories_are_renewed_to_the_same_bits():
     """Sessions change the values of the histories on their way alone."""
-    from lmab.learning.history_ucbvi import _Tree
+    from lmab.paper.history_ucbvi import _Tree
 
     rng, task = generator(8), Task(n_arms=3, horizon=3, n_sessions=60, values=(0, 0.5, 1))
     tree = _Tree.for_task(task)
@@ -592,8 +592,8 @@ def test_values_of_histories_are_renewed_to_the_same_bits():
 
 
 def test_an_arm_of_two_core_pairs_is_played_twice_as_often():
-    from lmab.learning.designed import core_plays
     from lmab.learning.learner import Task
+    from lmab.paper.designed import core_plays
 
     core = lmab.moments.design(lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0])))
     assert core.pairs == [(0, 0.0), (0, 1.0), (1, 0.0)]
@@ -780,7 +780,7 @@ def test_a_simulator_plays_as_a_live_system_would(implementation, chance, monkey
     from lmab._kernel.compiled import em as compiled
 
     monkeypatch.setattr(
-        lmab.learning.l_ucrl, "kernel", lambda name: {"compiled": compiled, "reference": reference}[implementation]
+        lmab.paper.l_ucrl, "kernel", lambda name: {"compiled": compiled, "reference": reference}[implementation]
     )
     bandit = BANDIT if chance == 0 else rare(chance)
     learner, live = learning.LUCRL(2, refit=False, start=0.2), lmab.Simulator(bandit, horizon=HORIZON, rng=generator(8))
@@ -816,9 +816,9 @@ def test_arms_that_were_hardly_played_get_the_same_bonus_in_a_simulator(kept, mo
     """With fewer than two plays of an arm, the least count in the bonus decides."""
     from importlib import import_module
 
-    from lmab.learning.l_ucrl import OptimisticRule, SoftCounts
+    from lmab.paper.l_ucrl import OptimisticRule, SoftCounts
 
-    monkeypatch.setattr(lmab.learning.l_ucrl, "kernel", lambda name: import_module(f"{kept}.{name}"))
+    monkeypatch.setattr(lmab.paper.l_ucrl, "kernel", lambda name: import_module(f"{kept}.{name}"))
     rng, task = generator(3), Task(4, HORIZON, 40)
     for _ in range(60):
         paid = rng.uniform(0, 1.2, (2, 4, 2)) * rng.integers(0, 2, (2, 4, 1))
@@ -841,7 +841,7 @@ def test_optimism_is_simulated_on_normal_rewards_and_where_people_leave():
 
 
 def test_soft_counts_are_sums_over_steps(rng):
-    from lmab.learning.l_ucrl import SoftCounts
+    from lmab.paper.l_ucrl import SoftCounts
 
     log = lmab.simulate(BANDIT, lmab.Uniform(4), n_sessions=20, horizon=HORIZON, rng=rng)
     counts = SoftCounts.of(BANDIT, log)
@@ -862,7 +862,7 @@ def test_soft_counts_are_sums_over_steps(rng):
 
 
 def test_soft_counts_of_normal_rewards_are_sums(rng):
-    from lmab.learning.l_ucrl import SoftCounts
+    from lmab.paper.l_ucrl import SoftCounts
 
     bandit = lmab.LatentBandit.gaussian([0.3, 0.7], [[0.0, 4.0], [4.0, 0.0]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=400, horizon=5, rng=rng)

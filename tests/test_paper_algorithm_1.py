@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.learning import EDMoments, algorithm_1
-from lmab.learning.algorithm_1 import MeasuredTensors, match, rebuild
+from lmab.learning import EDMoments
+from lmab.paper import algorithm_1
+from lmab.paper.algorithm_1 import MeasuredTensors, match, rebuild
 
 
 def core_of(bandit: lmab.LatentBandit):

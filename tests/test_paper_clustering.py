@@ -7,7 +7,7 @@ import pytest
 
 import lmab
 from lmab.learning import Clustering
-from lmab.learning.clustering import _centres, _distances, cluster
+from lmab.paper.clustering import _centres, _distances, cluster
 
 
 def two_types(gap: float, n_arms: int = 4) -> lmab.LatentBandit:

@@ -13,10 +13,13 @@ from policies import always
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.experiment import STUDIES, RowStore, draw, plots, read_table, tables, wanted, write_table
-from lmab.experiment.analysis import Mean, Point, in_order, points, sessions_needed
-from lmab.experiment.checks import Evidence, segments_lift_the_limit, who_scales
-from lmab.experiment.methods import (
+from lmab.experiment import STUDIES, RowStore, draw, read_table, tables, wanted, write_table
+from lmab.learning import Genie
+from lmab.model import random_bandit
+from lmab.paper.experiment import plots
+from lmab.paper.experiment.analysis import Mean, Point, in_order, points, sessions_needed
+from lmab.paper.experiment.checks import Evidence, segments_lift_the_limit, who_scales
+from lmab.paper.experiment.methods import (
     DIRECT_MLE,
     ED_MLE,
     ED_MLE_APART,
@@ -32,11 +35,9 @@ from lmab.experiment.methods import (
     planning_seconds,
     value_of,
 )
-from lmab.experiment.plots import _apart, _lost, draw_figure
-from lmab.experiment.store import row_of
-from lmab.experiment.studies import FIGURES, FORMS, LOW_RANK, Cell, Panel, Study
-from lmab.learning import Genie
-from lmab.model import random_bandit
+from lmab.paper.experiment.plots import _apart, _lost, draw_figure
+from lmab.paper.experiment.store import row_of
+from lmab.paper.experiment.studies import FIGURES, FORMS, LOW_RANK, Cell, Panel, Study
 from lmab.planning.plan import plan
 
 
@@ -303,7 +304,7 @@ def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
 def test_plans_of_a_study_are_limited_by_processor_time_and_not_by_the_clock_on_the_wall(monkeypatch):
     wall, processor = iter(range(0, 10**9, 1000)), iter([0.0, *[0.5] * 10**4])
     monkeypatch.setattr("lmab.planning.problem.time.perf_counter", lambda: float(next(wall)))
-    monkeypatch.setattr("lmab.experiment.methods.time.process_time", lambda: next(processor))
+    monkeypatch.setattr("lmab.paper.experiment.methods.time.process_time", lambda: next(processor))
     bandit = random_bandit(3, 6, kind="hard", rng=0)
     assert plan(bandit, horizon=4, method=ByProcessor(), time_limit=1.0).status == "certified"
     assert plan(bandit, horizon=4, time_limit=1.0).trace[-1].seconds >= 1000

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.experiment import studies
-from lmab.experiment.analysis import Evidence, wanted
-from lmab.experiment.checks import _changes, _moved, reads, three_points, width
-from lmab.experiment.claims import CLAIMS, FIGURES, OURS, PAPER, READING
-from lmab.experiment.methods import ED_MLE, L_UCRL_PUBLISHED, Line, Measurement, Setting, Trial, generator
-from lmab.experiment.page import _rows_of, _verdict, counted, levers, page, readings
-from lmab.experiment.store import Row, read_table, repeated, row_of, unlike
-from lmab.experiment.studies import STUDIES, Study
+from lmab.paper.experiment import studies
+from lmab.paper.experiment.analysis import Evidence, wanted
+from lmab.paper.experiment.checks import _changes, _moved, reads, three_points, width
+from lmab.paper.experiment.claims import CLAIMS, FIGURES, OURS, PAPER, READING
+from lmab.paper.experiment.methods import ED_MLE, L_UCRL_PUBLISHED, Line, Measurement, Setting, Trial, generator
+from lmab.paper.experiment.page import _rows_of, _verdict, counted, levers, page, readings
+from lmab.paper.experiment.store import Row, read_table, repeated, row_of, unlike
+from lmab.paper.experiment.studies import STUDIES, Study
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -17,9 +17,9 @@ import pytest
 from slow_trials import N_TRIALS, trials
 
 from lmab.errors import InvalidArgument
-from lmab.experiment import store as store_module
-from lmab.experiment.methods import Contender, Measurement, Setting, Trial
-from lmab.experiment.store import (
+from lmab.paper.experiment import store as store_module
+from lmab.paper.experiment.methods import Contender, Measurement, Setting, Trial
+from lmab.paper.experiment.store import (
     Again,
     Row,
     RowStore,
@@ -157,7 +157,7 @@ def test_what_is_done_is_left_out_and_instances_come_in_order(tmp_path):
 
 def test_rows_of_another_revision_are_done_again_and_of_another_version_are_not(tmp_path, monkeypatch):
     store, wanted = RowStore(tmp_path), trials(tmp_path, 0.0)[:2]
-    monkeypatch.setattr("lmab.experiment.store._version", lambda: "0.0.1")
+    monkeypatch.setattr("lmab.paper.experiment.store._version", lambda: "0.0.1")
     store.append(perform(wanted[0]))
     monkeypatch.undo()
     assert pending(wanted, store) == [wanted[1]]

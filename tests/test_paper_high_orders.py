@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.moments.high_orders import core_moments
 from lmab.moments.second import Subspace
+from lmab.paper.high_orders import core_moments
 
 
 def exact(bandit, design, indices):

@@ -15,8 +15,8 @@ import lmab
 from lmab import Uniform, files
 from lmab.errors import InvalidArgument, InvalidFile
 from lmab.learning.learner import Course, Exploration, Learner, Phase
+from lmab.paper.learner_checks import LAWS, check_learner
 from lmab.planning.plan import Planner
-from lmab.testing.learners import LAWS, check_learner
 from lmab.testing.report import BrokenLaw
 
 FAST = {"n_sessions": 60}

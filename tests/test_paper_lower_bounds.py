@@ -12,7 +12,7 @@ import pytest
 
 import lmab
 from lmab import theory
-from lmab.lower_bounds import Mixture, divergence, least_regret, longest_horizon, optimal_value
+from lmab.paper.lower_bounds import Mixture, divergence, least_regret, longest_horizon, optimal_value
 
 
 def exact(mixture: Mixture) -> tuple[list[Fraction], list[list[Fraction]]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import lmab
-import lmab.estimation.moment_matching
 import lmab.model
 import lmab.moments
+import lmab.paper.moment_matching
 import lmab.theory
 from lmab.cli.app import app
 

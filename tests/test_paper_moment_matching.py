@@ -13,10 +13,10 @@ from seeds import generator
 import lmab
 from lmab import theory
 from lmab.errors import LmabWarning
-from lmab.estimation import moment_matching
-from lmab.estimation.moment_matching import Fit, Matching, _best_level
 from lmab.model.bins import Bins
-from lmab.moments.high_orders import core_moments
+from lmab.paper import moment_matching
+from lmab.paper.high_orders import core_moments
+from lmab.paper.moment_matching import Fit, Matching, _best_level
 
 # Two pairs of one arm may be a core set: then only that arm is played.
 pytestmark = pytest.mark.filterwarnings("ignore:only arm .* was ever played")
@@ -187,7 +187,7 @@ def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
     assert lmab.fit(log, n_types=2, method=method, rng=rng).status == "converged"
     stopped = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: True)
     assert (stopped.status, stopped.starts.drawn) == ("interrupted", 1)
-    monkeypatch.setattr("lmab.estimation.moment_matching._MAX_EVALUATIONS", 2)
+    monkeypatch.setattr("lmab.paper.moment_matching._MAX_EVALUATIONS", 2)
     with pytest.warns(LmabWarning, match=r"did not converge.*raise restarts"):
         assert lmab.fit(log, n_types=2, method=method, rng=rng).status == "iteration limit"
 
@@ -343,7 +343,7 @@ def test_a_search_that_is_stopped_keeps_the_least_weights_it_has_finished(rng, m
         tried.extend(map(len, levels))
         return _best_level(levels, core, log)
 
-    monkeypatch.setattr("lmab.estimation.moment_matching._best_level", spy)
+    monkeypatch.setattr("lmab.paper.moment_matching._best_level", spy)
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=800, horizon=3, rng=rng)
     method = lmab.estimation.MomentMatching(restarts=2)
     found = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: next(calls) == 3)

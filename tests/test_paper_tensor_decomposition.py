@@ -12,7 +12,7 @@ from seeds import generator
 from strategies import logs
 
 import lmab
-from lmab.estimation.tensor_decomposition import decompose, third_moments
+from lmab.paper.tensor_decomposition import decompose, third_moments
 
 
 def triples_by_loops(sessions, features, values):
@@ -49,7 +49,7 @@ def test_chunks_add_up(rng, monkeypatch):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=300, horizon=4, rng=rng)
     features = rng.standard_normal((8, 3))
     whole = third_moments(log, features, np.array([0.0, 1.0]))
-    monkeypatch.setattr("lmab.estimation.tensor_decomposition._STEPS", 50)
+    monkeypatch.setattr("lmab.paper.tensor_decomposition._STEPS", 50)
     np.testing.assert_allclose(third_moments(log, features, np.array([0.0, 1.0])), whole, rtol=1e-9)
 
 
@@ -118,8 +118,8 @@ def test_more_types_than_directions_still_give_a_valid_bandit(rng):
 @pytest.mark.parametrize("floor", [0.02, 0.2, 0.9])
 def test_the_floor_limits_how_much_whitening_blows_up(floor, rng, monkeypatch):
     """Whitened directions have the length 1 / sqrt(eigenvalue), where no eigenvalue is below floor times the first."""
-    from lmab.estimation import tensor_decomposition
     from lmab.moments.second import second_moments
+    from lmab.paper import tensor_decomposition
 
     seen = []
 

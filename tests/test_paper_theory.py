@@ -14,8 +14,8 @@ from policies import always
 
 import lmab
 from lmab import theory
-from lmab.experiment.plots import draw_regimes, regime_polygons
 from lmab.model.bandit import wasserstein
+from lmab.paper.experiment.plots import draw_regimes, regime_polygons
 
 
 def test_regimes():

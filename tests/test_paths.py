@@ -14,17 +14,17 @@ from rich.console import Console
 import lmab
 from lmab import LatentBandit, Sessions
 from lmab.cli import fit as fit_command
-from lmab.cli import reproduce
 from lmab.data import features as columns
 from lmab.data.features import person_ids, person_numbers, person_values
 from lmab.errors import InvalidData
 from lmab.estimation import EM, type_priors
 from lmab.estimation import fit as _fit  # noqa: F401
 from lmab.evaluation import certify as _certify  # noqa: F401
-from lmab.experiment import store
-from lmab.experiment.store import WorkerDied
-from lmab.experiment.studies import STUDIES
 from lmab.model.type_prior import Numeric
+from lmab.paper.commands import reproduce
+from lmab.paper.experiment import store
+from lmab.paper.experiment.store import WorkerDied
+from lmab.paper.experiment.studies import STUDIES
 from lmab.policies import MUCB
 
 import sys  # isort: skip

@@ -21,9 +21,9 @@ from lmab.estimation.type_priors import Gain as Known
 from lmab.evaluation.certificate import Certificate, Ends, Verdict
 from lmab.evaluation.diagnostics import Identifiability
 from lmab.evaluation.value import Evaluation
-from lmab.experiment.analysis import Mean
 from lmab.learning.learner import Exploration, Learned, Phase
 from lmab.moments.second import Subspace
+from lmab.paper.experiment.analysis import Mean
 from lmab.testing.report import Report
 
 NO = Assumption(fires=False, score=0.5, sentence="It holds.")

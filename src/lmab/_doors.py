@@ -39,9 +39,8 @@ def _homes(package: str) -> dict[str, tuple[str, str | None]]:
     homes: dict[str, tuple[str, str | None]] = {}
     for node in imports:
         assert isinstance(node, ast.ImportFrom)
+        base = package if node.level == 1 else package.rpartition(".")[0]
         for alias in node.names:
-            home = (
-                (f"{package}.{alias.name}", None) if node.module is None else (f"{package}.{node.module}", alias.name)
-            )
+            home = (f"{base}.{alias.name}", None) if node.module is None else (f"{base}.{node.module}", alias.name)
             homes[alias.asname or alias.name] = home
     return homes

@@ -49,11 +49,13 @@ _ROOM = {
     "split": "logs",
     "refit": "serve",
 }  # Commands that share a module.
+_PAPER = ("learn", "budget", "reproduce")  # Commands of `lmab.paper`.
 
 
 def command(name: str) -> Callable[..., None]:
     """The function behind a command."""
-    return getattr(import_module(f"{__package__}.{_ROOM.get(name, name)}"), name)
+    package = "lmab.paper.commands" if name in _PAPER else __package__
+    return getattr(import_module(f"{package}.{_ROOM.get(name, name)}"), name)
 
 
 def application(names: Iterable[str]) -> typer.Typer:

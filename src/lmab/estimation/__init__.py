@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from .._doors import door
 
 if TYPE_CHECKING:
+    from ..paper.moment_matching import MomentMatching as MomentMatching
+    from ..paper.tensor_decomposition import TensorDecomposition as TensorDecomposition
     from .assumptions import Assumption as Assumption
     from .check import Calibration as Calibration
     from .check import Check as Check
@@ -12,14 +14,12 @@ if TYPE_CHECKING:
     from .check import Replay as Replay
     from .em import EM as EM
     from .log import Prior as Prior
-    from .moment_matching import MomentMatching as MomentMatching
     from .result import Curve as Curve
     from .result import Estimate as Estimate
     from .result import Estimator as Estimator
     from .result import Progress as Progress
     from .result import Request as Request
     from .result import Starts as Starts
-    from .tensor_decomposition import TensorDecomposition as TensorDecomposition
     from .traits.surface import Factors as Factors
     from .traits.traits import Traits as Traits
 

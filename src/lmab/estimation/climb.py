@@ -15,7 +15,6 @@ from .._shapes import Array, Bool, Float, Integer
 from .log import Log, Prior
 from .passes import Passes
 from .prior import many_arms
-from .tensor_decomposition import TensorDecomposition
 
 _FIRST_REACH = 16.0  # Longest jump at first, in units of the plain map's; it grows while jumps succeed.
 _CYCLE = 3  # Most maps of a cycle of SQUAREM.
@@ -220,24 +219,15 @@ def _ratio(change: Float[Array, "r K P"], bend: Float[Array, "r K P"]) -> Float[
 
 
 def draw_starts(data: Log, n_types: int, n_starts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
-    """A tensor decomposition where the log allows one, k-means++ on spectral features, and random models."""
-    starts = _tensor_start(data, n_types, rng) if n_types > 1 and n_starts > 2 else []
-    n_clustered = (n_starts - len(starts) + 1) // 2 if n_types > 1 and data.n_distinct > n_types else 0
+    """Return starts of EM: one half from k-means++ on spectral features, the others random models."""
+    starts: list[Float[Array, "1 K P"]] = []
+    n_clustered = (n_starts + 1) // 2 if n_types > 1 and data.n_distinct > n_types else 0
     if n_clustered:
         features = spectral_features(data, min(n_types - 1, _MAX_DIMENSIONS))
         every = max(len(features) // _CLUSTERED, 1) if many_arms(data) else 1
         labels = [cluster(features, data.multiplicity, n_types, rng, every=every) for _ in range(n_clustered)]
         starts += [data.clustered(one, n_types) for one in labels]
     return np.concatenate([*starts, data.random_models(n_starts - len(starts), n_types, rng)])
-
-
-def _tensor_start(data: Log, n_types: int, rng: np.random.Generator) -> list[Float[Array, "1 K P"]]:
-    """One model, or none where there are too few steps or too many features."""
-    n_features = data.n_features
-    if data.sessions.horizon < 3 or not n_types <= n_features <= _DENSE:
-        return []
-    bandit = TensorDecomposition(restarts=10).fit(data, n_types=n_types, rng=rng).bandit
-    return [data.soften(data.pack(bandit))]
 
 
 def spectral_features(data: Log, n_dimensions: int) -> Float[Array, "N k"]:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from .._doors import door
 
 if TYPE_CHECKING:
-    from .baselines import UCB as UCB
-    from .baselines import Genie as Genie
-    from .baselines import Tensor as Tensor
-    from .clustering import Clustering as Clustering
-    from .designed import EDMLE as EDMLE
-    from .designed import EDMoments as EDMoments
+    from ..paper.baselines import UCB as UCB
+    from ..paper.baselines import Genie as Genie
+    from ..paper.baselines import Tensor as Tensor
+    from ..paper.clustering import Clustering as Clustering
+    from ..paper.designed import EDMLE as EDMLE
+    from ..paper.designed import EDMoments as EDMoments
+    from ..paper.history_ucbvi import HistoryUCBVI as HistoryUCBVI
+    from ..paper.l_ucrl import LUCRL as LUCRL
     from .direct_mle import DirectMLE as DirectMLE
-    from .history_ucbvi import HistoryUCBVI as HistoryUCBVI
-    from .l_ucrl import LUCRL as LUCRL
     from .learner import Campaign as Campaign
     from .learner import Course as Course
     from .learner import Exploration as Exploration

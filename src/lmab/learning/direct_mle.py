@@ -19,8 +19,8 @@ from ..estimation.traits.traits import Traits
 from ..model.bandit import LatentBandit
 from ..moments.second import subspace
 from ..policies.small import Thompson, Uniform
-from .designed import RANK
 from .learner import (
+    RANK,
     Campaign,
     Course,
     Exploration,

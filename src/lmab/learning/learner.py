@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Integer
-from ..checks import COUNT, OneOf, check, check_array, check_fields, optional
+from ..checks import COUNT, OneOf, Or, check, check_array, check_fields, optional
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.families import FAMILIES
@@ -190,6 +190,7 @@ class Course:
         return Learned(policy, bandit, sum(phase.n_sessions for phase in phases), phases, plan, estimate)
 
 
+RANK = optional(Or(COUNT, OneOf(("auto",))))  # option of learners that estimate a subspace
 FLOOR = 1e-3  # least probability that a belief under an estimated model gives to any reward
 CERTIFIED = Certified()
 

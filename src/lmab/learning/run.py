@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..checks import Rng, check_rng
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidFile
 from ..estimation.em import EM
-from ..estimation.tensor_decomposition import TensorDecomposition
+from ..estimation.result import Estimator
 from ..estimation.traits.traits import Traits
 from ..files import Makers, Record, decode_any, encode
 from ..model.bandit import LatentBandit
@@ -26,12 +27,7 @@ from ..planning.lookahead import QMDP, Lookahead
 from ..planning.plan import Planner
 from ..planning.point_based import PointBased
 from ..simulation import Environment
-from .baselines import UCB, Genie, Tensor
-from .clustering import Clustering
-from .designed import EDMLE, EDMoments
 from .direct_mle import DirectMLE
-from .history_ucbvi import HistoryUCBVI
-from .l_ucrl import LUCRL
 from .learner import CERTIFIED, Exploration, Learned, Learner, Task, joined
 
 
@@ -239,20 +235,17 @@ def sessions_from(record: files.Record) -> Sessions:
     )
 
 
-LEARNERS: tuple[type[Learner], ...] = (
-    DirectMLE, EDMLE, EDMoments, Tensor, Clustering, LUCRL, UCB, HistoryUCBVI, Genie,
-)  # fmt: skip
-
 _PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
 _MAKERS: Makers = {
     "bandit": LatentBandit.from_record,
-    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition, Subspace)},
+    **{maker.__name__: maker for maker in (DirectMLE, *_PLANNERS, Task, EM, Traits, Subspace)},
 }
+_PACKAGES = ("lmab.learning", "lmab.estimation")  # whose public learners and estimators a run may hold
 
 
 def restore_run(record: Record) -> Run:
     """The run that a record describes; all computations are repeated."""
-    makers = {**_own(Learner), **_own(Planner), **_MAKERS}
+    makers = {**_own(Learner), **_own(Planner), **_MAKERS, **_public(record)}
     learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
     rounds = record.arrays["rounds"]
     sessions = sessions_from(record.records["sessions"]) if len(rounds) else None
@@ -261,6 +254,19 @@ def restore_run(record: Record) -> Run:
     ends = np.cumsum(rounds).tolist()
     told = [] if sessions is None else [sessions[end - n : end] for end, n in zip(ends, rounds.tolist(), strict=True)]
     return Run.resume(learner, task, record.fields["seed"], told)
+
+
+def _public(record: Record) -> dict[str, Callable[..., Any]]:
+    """Return the public learners and estimators that a record and those nested in it name."""
+    found: dict[str, Callable[..., Any]] = {}
+    for part in (record, *record.records.values()):
+        for package in map(import_module, _PACKAGES):
+            one = getattr(package, part.kind) if part.kind in package.__all__ else None
+            if isinstance(one, type) and issubclass(one, Learner | Estimator):
+                found[part.kind] = one
+        if part is not record:
+            found |= _public(part)
+    return found
 
 
 def _own(base: Any) -> dict[str, Callable[..., Any]]:

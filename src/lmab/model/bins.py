@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from .. import theory
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import OneOf, check, check_count
 from ..data.packed import Packed
@@ -90,7 +90,7 @@ class Bins:
         the error of Lemma B.5.
         """
         check("beyond", beyond, OneOf(("ends", "zero")))
-        grid = theory.gaussian_grid(horizon, epsilon) * scale
+        grid = gaussian_grid(horizon, epsilon) * scale
         if beyond == "zero":
             return cls(grid, np.concatenate([[0.0], grid[:-1], [0.0]]))
         return cls(grid[1:], grid)
@@ -117,6 +117,24 @@ class Bins:
         if isinstance(sessions, Packed):
             return sessions.cut(self.edges, self.values)  # type: ignore[return-value]
         return replace(sessions, rewards=self.apply(sessions.rewards))
+
+
+def gaussian_grid(horizon: int, epsilon: float) -> Float[Array, "Z"]:
+    """Return the grid of appendix B.2: from -4 sqrt(log(H / epsilon)) upwards in steps of epsilon / H^2."""
+    start = -4 * _grid_edge(horizon, epsilon)
+    return start + np.arange(gaussian_grid_size(horizon, epsilon)) * epsilon / horizon**2
+
+
+def gaussian_grid_size(horizon: int, epsilon: float) -> int:
+    """Return the number of points of the grid of appendix B.2."""
+    return math.floor(8 * horizon**2 * _grid_edge(horizon, epsilon) / epsilon)
+
+
+def _grid_edge(horizon: int, epsilon: float) -> float:
+    """Return sqrt(log(H / epsilon))."""
+    if not 0 < epsilon < horizon:
+        raise InvalidArgument(f"epsilon must be in (0, horizon), got {epsilon!r}")
+    return math.sqrt(math.log(horizon / epsilon))
 
 
 def counts_and_sums(pieces: Pieces, edges: Float[Array, "E"]) -> tuple[Integer[Array, "Z"], Float[Array, "Z"]]:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from .._doors import door
 
 if TYPE_CHECKING:
+    from ..paper.high_orders import CoreMoments as CoreMoments
+    from ..paper.high_orders import core_moments as core_moments
     from .core_set import Design as Design
     from .core_set import design as design
-    from .high_orders import CoreMoments as CoreMoments
-    from .high_orders import core_moments as core_moments
     from .second import Moments as Moments
     from .second import Subspace as Subspace
     from .second import second_moments as second_moments

@@ -17,9 +17,9 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
+from ..learning.learner import Course, Exploration, Task
 from ..model.bandit import LatentBandit
 from ..moments.core_set import Design
-from .learner import Course, Exploration, Task
 
 _MOST_ENTRIES = 20_000  # multi-indices; a linear program of the matching then takes about a second
 _LEAST_WEIGHT = 1e-3

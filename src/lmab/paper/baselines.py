@@ -11,11 +11,7 @@ from .._shapes import Array, Float, Integer
 from ..checks import COUNT, POSITIVE, check_fields
 from ..errors import InvalidArgument
 from ..estimation.fit import fit
-from ..estimation.tensor_decomposition import TensorDecomposition
-from ..model.bandit import LatentBandit
-from ..policies.ranking import Ranking
-from ..policies.small import Uniform
-from .learner import (
+from ..learning.learner import (
     Campaign,
     Course,
     Exploration,
@@ -28,6 +24,10 @@ from .learner import (
     planned,
     planned_on_estimate,
 )
+from ..model.bandit import LatentBandit
+from ..policies.ranking import Ranking
+from ..policies.small import Uniform
+from .tensor_decomposition import TensorDecomposition
 
 
 @dataclass(frozen=True)

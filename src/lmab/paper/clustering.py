@@ -12,9 +12,7 @@ from ..checks import COUNT, check_fields
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.fit import fit
-from ..model.bandit import LatentBandit
-from ..model.categorical import Categorical
-from .learner import (
+from ..learning.learner import (
     Campaign,
     Course,
     Exploration,
@@ -25,6 +23,8 @@ from .learner import (
     planned_on_estimate,
     united_values,
 )
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
 
 _ITERATIONS = 100  # of Lloyd's algorithm, which usually ends within twenty
 

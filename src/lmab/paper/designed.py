@@ -16,17 +16,8 @@ from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument, LmabWarning
 from ..estimation.em import EM
 from ..estimation.fit import fit
-from ..estimation.moment_matching import MomentMatching, reconstruct
-from ..model.bandit import LatentBandit
-from ..model.bins import Bins
-from ..model.categorical import Categorical
-from ..model.gaussian import Gaussian
-from ..moments.core_set import Design, design
-from ..moments.second import Subspace, subspace
-from ..policies.small import Uniform
-from ..theory import identifiable
-from . import algorithm_1
-from .learner import (
+from ..learning.learner import (
+    RANK,
     Campaign,
     Course,
     Exploration,
@@ -42,8 +33,17 @@ from .learner import (
     planned_on_estimate,
     share_out,
 )
+from ..model.bandit import LatentBandit
+from ..model.bins import Bins
+from ..model.categorical import Categorical
+from ..model.gaussian import Gaussian
+from ..moments.core_set import Design, design
+from ..moments.second import Subspace, subspace
+from ..policies.small import Uniform
+from . import algorithm_1
+from .moment_matching import MomentMatching, reconstruct
+from .theory import identifiable
 
-RANK = optional(Or(COUNT, OneOf(("auto",))))
 CORE_OPTIONS: Mapping[str, Constraint] = {  # Options that both learners have.
     "pairs": OneOf(("all", "first-two")),
     "rank": RANK,

@@ -17,7 +17,7 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument
 from ..model.rewards import index_among
-from .core_set import Design
+from ..moments.core_set import Design
 
 _MAX_ENTRIES = 200_000
 _CHUNK = 1 << 18  # sessions looked at together

@@ -14,9 +14,9 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import POSITIVE, check_array, check_count, check_fields
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
+from ..learning.learner import Campaign, Course, Exploration, Learner, Task
 from ..model.categorical import Categorical
 from ..policies.policy import Policy, State, best_allowed
-from .learner import Campaign, Course, Exploration, Learner, Task
 
 LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
 

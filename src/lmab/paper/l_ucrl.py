@@ -16,14 +16,7 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.em import EM, sweep
 from ..estimation.families import observe
-from ..estimation.tensor_decomposition import TensorDecomposition
-from ..model import belief
-from ..model.bandit import LatentBandit
-from ..model.categorical import Categorical
-from ..policies.policy import State, best_allowed
-from ..policies.small import BeliefPolicy, Uniform
-from ..simulation import draw_types, simulate
-from .learner import (
+from ..learning.learner import (
     FLOOR,
     Campaign,
     Course,
@@ -40,6 +33,13 @@ from .learner import (
     share_out,
     united_values,
 )
+from ..model import belief
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
+from ..policies.policy import State, best_allowed
+from ..policies.small import BeliefPolicy, Uniform
+from ..simulation import draw_types, simulate
+from .tensor_decomposition import TensorDecomposition
 
 Play = Generator[Exploration, Sessions, LatentBandit]  # A course of plays, and the model at its end.
 _SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # One start, from clusters of the sessions' spectral features.

@@ -20,8 +20,8 @@ from ..loading import load
 from ..model.bandit import LatentBandit
 from ..policies.policy import Policy
 from ..simulation import Simulator, check_fits, simulate
-from .policies import check_policy, same_record
-from .report import Broken, Law, Report, expect, keep
+from ..testing.policies import check_policy, same_record
+from ..testing.report import Broken, Law, Report, expect, keep
 
 _SEED = 2  # The seed of the learner.
 _PLAYED = 1  # seed of the environment

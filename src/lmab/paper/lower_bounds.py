@@ -19,9 +19,9 @@ from itertools import product
 
 import numpy as np
 
-from ._shapes import Array, Float, Integer
-from .checks import check_count
-from .errors import InvalidArgument
+from .._shapes import Array, Float, Integer
+from ..checks import check_count
+from ..errors import InvalidArgument
 
 _MARGIN = 1e-6  # relative; the rounding errors of sums over at most a million terms are far smaller
 _MOST_TYPES = 2  # of the search; random pairs of three types gave smaller bounds for H = 2, 3, 5, 10

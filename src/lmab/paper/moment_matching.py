@@ -8,23 +8,23 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .. import theory
 from .._shapes import Array, Float, Integer
 from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, OneOf, Or, check_fields, optional
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, Status
+from ..estimation.categorical import LEAST
+from ..estimation.families import observe
+from ..estimation.log import Log
+from ..estimation.result import Estimate, Estimator, Progress, Request, Starts, StopOnce, finish
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.categorical import Categorical
 from ..model.gaussian import Gaussian
 from ..moments.core_set import Design, design
-from ..moments.high_orders import CoreMoments, core_moments
 from ..moments.second import subspace
-from .categorical import LEAST
-from .families import observe
-from .log import Log
-from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce, finish
+from . import theory
+from .high_orders import CoreMoments, core_moments
 
 BINS = optional(Or(Count(2), OneOf(("auto",))))
 _SAME = 1.01  # costs within this factor are the same solution

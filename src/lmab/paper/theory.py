@@ -12,11 +12,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from ._shapes import Array, Float
-from .checks import check_count
-from .errors import InvalidArgument
-from .lower_bounds import LowerBound as LowerBound
-from .lower_bounds import sessions_below as sessions_below
+from .._shapes import Array, Float
+from ..checks import check_count
+from ..errors import InvalidArgument
+from ..model.bins import gaussian_grid_size
 
 
 def _power(base: float, exponent: float) -> float:
@@ -280,7 +279,7 @@ def gaussian_budget(
     """Sessions that Theorem B.2 asks for with unit normal rewards: products of rewards, or rewards cut on a grid."""
     weight = _check(n_types, n_arms, horizon, epsilon, eta, w_min)
     if not identifiable(n_types, horizon):
-        size = _grid(horizon, epsilon)[1]
+        size = gaussian_grid_size(horizon, epsilon)
         cut = budget(n_types, n_arms, horizon, epsilon, n_values=size + 1, eta=eta, w_min=weight)
         return Budget(**{**vars(cut), "grid_size": size})
     n, order = core_set_size(n_types), 2 * n_types - 1
@@ -312,12 +311,6 @@ def gaussian_exponent(n_types: int, horizon: int) -> int:
     return min(2 * horizon + 2, 4 * n_types - 2)
 
 
-def gaussian_grid(horizon: int, epsilon: float) -> Float[Array, "Z"]:
-    """The grid of appendix B.2: from -4 sqrt(log(H / epsilon)) upwards in steps of epsilon / H^2."""
-    start, size = _grid(horizon, epsilon)
-    return start + np.arange(size) * epsilon / horizon**2
-
-
 def _check(n_types: int, n_arms: int, horizon: int, epsilon: float, eta: float, w_min: float | None) -> float:
     for name, value in (("n_types", n_types), ("n_arms", n_arms), ("horizon", horizon)):
         check_count(name, value)
@@ -329,14 +322,6 @@ def _check(n_types: int, n_arms: int, horizon: int, epsilon: float, eta: float, 
     if not 0 < weight <= 1 / n_types + 1e-12:
         raise InvalidArgument(f"w_min must be in (0, 1/{n_types}], got {w_min!r}")
     return weight
-
-
-def _grid(horizon: int, epsilon: float) -> tuple[float, int]:
-    """Where the grid of appendix B.2 starts, and how many points it has."""
-    if not 0 < epsilon < horizon:
-        raise InvalidArgument(f"epsilon must be in (0, horizon), got {epsilon!r}")
-    edge = math.sqrt(math.log(horizon / epsilon))
-    return -4 * edge, math.floor(8 * horizon**2 * edge / epsilon)
 
 
 def _log_entries(order: int, core_size: int, eta: float) -> float:

@@ -41,8 +41,8 @@ _HOMES = {
     "once": "planning.once.lookahead",
     "once-exact": "planning.once.exact",
     "once-vectors": "planning.once.policy",
-    "history": "learning.history_ucbvi",
-    "optimistic": "learning.l_ucrl",
+    "history": "paper.history_ucbvi",
+    "optimistic": "paper.l_ucrl",
 }
 _RENAMED = {"fixed-sequence": "ranking", "stationary": "ranking"}  # kinds that earlier versions wrote
 

@@ -5,10 +5,17 @@ the law, the inputs and what was seen. `oracle` enumerates small cases, to compa
 framework is needed.
 """
 
-from . import oracle as oracle
-from .learners import check_learner as check_learner
-from .oracle import small_bandit as small_bandit
-from .planners import check_planner as check_planner
-from .policies import check_policy as check_policy
-from .report import BrokenLaw as BrokenLaw
-from .report import Report as Report
+from typing import TYPE_CHECKING
+
+from .._doors import door
+
+if TYPE_CHECKING:
+    from ..paper.learner_checks import check_learner as check_learner
+    from . import oracle as oracle
+    from .oracle import small_bandit as small_bandit
+    from .planners import check_planner as check_planner
+    from .policies import check_policy as check_policy
+    from .report import BrokenLaw as BrokenLaw
+    from .report import Report as Report
+
+__getattr__, __dir__, __all__ = door(__name__)

@@ -8,18 +8,19 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import simulation, theory
-from ..errors import InvalidArgument
-from ..estimation.em import EM
-from ..estimation.fit import fit
-from ..evaluation.value import evaluate
-from ..lower_bounds import longest_horizon
-from ..model.instances import random_bandit
-from ..planning.certified import Certified
-from ..planning.plan import plan
-from ..policies.small import Uniform
-from .options import Json
-from .output import console, progress, show_json, show_table
+from ... import simulation
+from ...cli.options import Json
+from ...cli.output import console, progress, show_json, show_table
+from ...errors import InvalidArgument
+from ...estimation.em import EM
+from ...estimation.fit import fit
+from ...evaluation.value import evaluate
+from ...model.instances import random_bandit
+from ...planning.certified import Certified
+from ...planning.plan import plan
+from ...policies.small import Uniform
+from .. import theory
+from ..lower_bounds import LowerBound, longest_horizon, sessions_below
 
 _SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 
@@ -93,18 +94,18 @@ def _separated(
     }
 
 
-def _below(types: int, arms: int, horizon: int, epsilon: float, eta: float) -> theory.LowerBound | None:
+def _below(types: int, arms: int, horizon: int, epsilon: float, eta: float) -> LowerBound | None:
     """Return the lower bound on sessions; None if no pair is searched for: one arm, a large eta, long sessions."""
     if arms < 2 or eta >= 0.25 or horizon > longest_horizon():
         return None
-    return theory.sessions_below(types, horizon, epsilon, eta, n_arms=arms)
+    return sessions_below(types, horizon, epsilon, eta, n_arms=arms)
 
 
-def _pair(below: theory.LowerBound) -> list[dict[str, Any]]:
+def _pair(below: LowerBound) -> list[dict[str, Any]]:
     return [{"weights": each.weights.tolist(), "means": each.means.tolist()} for each in below.pair]
 
 
-def _rows(asked: theory.Budget, apart: dict[str, float] | None, below: theory.LowerBound | None) -> list[list[str]]:
+def _rows(asked: theory.Budget, apart: dict[str, float] | None, below: LowerBound | None) -> list[list[str]]:
     rows: list[tuple[str, float | None]] = [
         ("core pairs n (Theorem 2.4)", asked.core_size),
         ("values that normal rewards are cut into", asked.grid_size),

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import learning
-from ..checks import check_writable
-from ..errors import InvalidArgument
-from ..evaluation.value import Evaluation, value_of
-from ..learning.learner import Learned, Learner
-from ..model.bandit import LatentBandit
-from ..simulation import Simulator
-from .options import Json, Seed, load_model, n_types
-from .output import console, progress, show_json, show_table
+from ... import learning
+from ...checks import check_writable
+from ...cli.options import Json, Seed, load_model, n_types
+from ...cli.output import console, progress, show_json, show_table
+from ...errors import InvalidArgument
+from ...evaluation.value import Evaluation, value_of
+from ...learning.learner import Learned, Learner
+from ...model.bandit import LatentBandit
+from ...simulation import Simulator
 
 _LEARNERS: dict[str, Callable[[int | str], Learner]] = {
     "direct-mle": learning.DirectMLE,

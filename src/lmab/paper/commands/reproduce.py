@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ..checks import choices
-from ..errors import InvalidArgument
-from ..estimation.passes import connected
+from ...checks import choices
+from ...cli.options import ClusterAddress, Json
+from ...cli.output import console, progress, show_json, show_table
+from ...errors import InvalidArgument
+from ...estimation.passes import connected
 from ..experiment.analysis import wanted
 from ..experiment.page import page, tables
 from ..experiment.plots import draw, draw_figure, draw_regimes
 from ..experiment.store import CLOSE, Again, Row, RowStore, drawn, pending, repeated, run_all, unlike, write_table
 from ..experiment.studies import FIGURES, STUDIES, Study
-from .options import ClusterAddress, Json
-from .output import console, progress, show_json, show_table
 
 _FIGURES = {figure.name: figure for figure in FIGURES}
 _REGIMES = "regimes"  # Figure 1, which needs no trials.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float
+from ..._shapes import Array, Float
 from .methods import Contender
 from .store import Row
 from .studies import Panel, Study

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from ..._shapes import Array, Float
 from .. import theory
-from .._shapes import Array, Float
 from .analysis import Check, Evidence, Finding, Mean, mean_and_error, measured, sessions_needed
 from .methods import (
     DIRECT_MLE,

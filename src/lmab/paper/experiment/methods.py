@@ -13,32 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from .. import evaluation
-from .._shapes import Array, Float
-from ..estimation.em import EM
-from ..estimation.fit import fit
-from ..estimation.tensor_decomposition import TensorDecomposition
-from ..evaluation.value import Evaluation
-from ..learning.baselines import UCB, Genie, Tensor
-from ..learning.designed import EDMLE, EDMoments
-from ..learning.direct_mle import DirectMLE
-from ..learning.history_ucbvi import HistoryUCBVI
-from ..learning.l_ucrl import LUCRL
-from ..learning.learner import Learner
-from ..learning.run import learn
-from ..model.bandit import LatentBandit
-from ..model.categorical import Categorical
-from ..model.instances import random_bandit
-from ..model.type_prior import TypePrior
-from ..moments.second import Subspace
-from ..planning.certified import Certified
-from ..planning.lookahead import QMDP, Lookahead
-from ..planning.plan import Planner, plan
-from ..planning.point_based import PointBased
-from ..planning.problem import Clock, Plan, Problem
-from ..policies.policy import Policy
-from ..policies.small import Greedy, Uniform
-from ..simulation import Simulator, simulate
+from ... import evaluation
+from ..._shapes import Array, Float
+from ...estimation.em import EM
+from ...estimation.fit import fit
+from ...evaluation.value import Evaluation
+from ...learning.direct_mle import DirectMLE
+from ...learning.learner import Learner
+from ...learning.run import learn
+from ...model.bandit import LatentBandit
+from ...model.categorical import Categorical
+from ...model.instances import random_bandit
+from ...model.type_prior import TypePrior
+from ...moments.second import Subspace
+from ...planning.certified import Certified
+from ...planning.lookahead import QMDP, Lookahead
+from ...planning.plan import Planner, plan
+from ...planning.point_based import PointBased
+from ...planning.problem import Clock, Plan, Problem
+from ...policies.policy import Policy
+from ...policies.small import Greedy, Uniform
+from ...simulation import Simulator, simulate
+from ..baselines import UCB, Genie, Tensor
+from ..designed import EDMLE, EDMoments
+from ..history_ucbvi import HistoryUCBVI
+from ..l_ucrl import LUCRL
+from ..tensor_decomposition import TensorDecomposition
 
 SEED = 20221003  # The seed of everything; rows carry it.
 _NO_DIRECTION = 1e-9  # Singular values below this part of the largest are rounding.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float
+from ..._shapes import Array, Float
 from ..theory import Regime
 from .analysis import MEASURES, Evidence, Mean, Point, heading_of, in_order, points, title_of, wanted
 from .checks import Cell, promise, rates, scale

@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..checks import check_count
-from ..errors import InvalidFile, LmabError
+from ...checks import check_count
+from ...errors import InvalidFile, LmabError
 from .methods import SEED, Measurement, Trial
 
 DONE = "done"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import InvalidArgument
+from ...errors import InvalidArgument
 from .methods import (
     BEST_FIXED_ARM,
     DIRECT_MLE,

@@ -1,0 +1,1 @@
+"""The commands `learn`, `budget` and `reproduce`."""

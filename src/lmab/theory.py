@@ -1,0 +1,36 @@
+"""Theory: sample sizes, accuracies and bounds of the paper as functions."""
+
+from .model.bins import gaussian_grid as gaussian_grid
+from .paper.lower_bounds import LowerBound as LowerBound
+from .paper.lower_bounds import sessions_below as sessions_below
+from .paper.theory import Budget as Budget
+from .paper.theory import Regime as Regime
+from .paper.theory import SeparatedErrors as SeparatedErrors
+from .paper.theory import Thresholds as Thresholds
+from .paper.theory import budget as budget
+from .paper.theory import core_separation as core_separation
+from .paper.theory import core_set_size as core_set_size
+from .paper.theory import delta_sub as delta_sub
+from .paper.theory import delta_tsr as delta_tsr
+from .paper.theory import distance_of_moments as distance_of_moments
+from .paper.theory import gaussian_budget as gaussian_budget
+from .paper.theory import gaussian_exponent as gaussian_exponent
+from .paper.theory import gaussian_value_gap as gaussian_value_gap
+from .paper.theory import identifiable as identifiable
+from .paper.theory import likelihood_sessions as likelihood_sessions
+from .paper.theory import likelihood_variation as likelihood_variation
+from .paper.theory import model_distance as model_distance
+from .paper.theory import moments_from_core as moments_from_core
+from .paper.theory import moments_from_variation as moments_from_variation
+from .paper.theory import off_subspace as off_subspace
+from .paper.theory import planning_operations as planning_operations
+from .paper.theory import printed_moment_sessions as printed_moment_sessions
+from .paper.theory import reconstruction_error as reconstruction_error
+from .paper.theory import regime as regime
+from .paper.theory import separated_errors as separated_errors
+from .paper.theory import separated_horizon as separated_horizon
+from .paper.theory import separated_sessions as separated_sessions
+from .paper.theory import separation as separation
+from .paper.theory import session_shows_type as session_shows_type
+from .paper.theory import value_gap as value_gap
+from .paper.theory import value_gap_of_moments as value_gap_of_moments
