@@ -88,8 +88,7 @@ class Study:
         """The same study with methods of yours: they are run on every setting, beside those that are there.
 
         Examples:
-            >>> from lmab.experiment import STUDIES, Contender, Learning
-            >>> from lmab.experiment.methods import typed
+            >>> from lmab.experiment import STUDIES, Contender, Learning, typed
             >>> import lmab
             >>> mine = Contender("patient", "DirectMLE, 4 rounds", Learning(typed(lmab.DirectMLE, thompson_rounds=4)))
             >>> study = next(study for study in STUDIES if study.name == "arms")
