@@ -9,10 +9,10 @@ import pytest
 import lmab
 from lmab import Certified, LatentBandit
 from lmab.planning import search as search_module
-from lmab.planning.information_price import information_price
+from lmab.planning.information_bound import information_bound
 from lmab.planning.once import certified as module
 from lmab.planning.once import exact as no_repeats_exact
-from lmab.planning.once.certified import arm_prices, priced
+from lmab.planning.once.certified import optimize_multipliers, relaxed_problem
 from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search
 
@@ -39,18 +39,18 @@ def optimum(bandit: LatentBandit, horizon: int) -> float:
 def check_bounds(seed: int) -> None:
     bandit, horizon = draw(seed)
     problem, rng, best = Problem.of(bandit, horizon), np.random.default_rng(seed), optimum(bandit, horizon)
-    found = arm_prices(problem, rounds=int(rng.integers(1, 12)))
+    found = optimize_multipliers(problem, rounds=int(rng.integers(1, 12)))
     mass, slack = problem.weights.sum(), 1e-10 * problem.scale
     assert found.at_start * mass >= best - slack
-    prices = found.prices + np.abs(rng.normal(size=found.prices.shape)) * 0.1  # any prices will do
-    there = priced(problem, prices)
-    price = information_price(there.means, there.table, there.weights, horizon, rounds=2)
+    prices = found.multipliers + np.abs(rng.normal(size=found.multipliers.shape)) * 0.1  # any prices will do
+    there = relaxed_problem(problem, prices)
+    price = information_bound(there.step_model, there.weights, rounds=2)
     refund = float(prices.sum(axis=0) @ problem.weights)
     assert price.at_start * mass + refund >= best - slack
     search = Search(there, seed=0)
     if horizon > 1:
         search.look_ahead(Clock(60.0))
-        search.use([price])
+        search.set_information_bounds([price])
         for _ in range(3):
             search.advance(1e-3 * problem.scale)
             assert search.upper_bound + refund >= best - slack
@@ -95,7 +95,7 @@ def test_rounds_grow_until_many_arms_take_the_memory(wide, rounds, monkeypatch):
     asked = []
     monkeypatch.setattr(module.OncePlans, "back_up", lambda self, n: asked.append(n))
     search = module.OnceSearch(Problem.of(lmab.random_bandit(3, 8, rng=1), 4), 4, 0, 1e9, Clock(60.0))
-    search._charge()
+    search._relax()
     for cycle in range(4):
         search._cycle(cycle, lambda lower: 1e-9)
     assert asked == rounds
@@ -211,24 +211,26 @@ def test_what_a_masked_policy_earns(seed, repeats, monkeypatch):
 @pytest.mark.parametrize("seed", range(4))
 def test_more_rounds_give_a_lower_bound_and_a_start_is_kept(seed):
     problem = Problem.of(lmab.random_bandit(4, 12, kind="hard", rng=seed), 4)
-    ends = [arm_prices(problem, rounds=rounds).at_start for rounds in (1, 15, 150)]
+    ends = [optimize_multipliers(problem, rounds=rounds).at_start for rounds in (1, 15, 150)]
     assert ends[0] > ends[1] > ends[2]
     best = lmab.plan(problem.bandit, horizon=4, repeats=False).lower
     assert ends[2] - best < 0.75 * (problem.bandit.known_type(4, repeats=False) - best)
-    found = arm_prices(problem, rounds=15)
-    assert arm_prices(problem, rounds=0, start=found).at_start == pytest.approx(found.at_start, rel=1e-12)
-    assert arm_prices(problem, rounds=5, start=found).at_start < arm_prices(problem, rounds=5).at_start
-    stopped = arm_prices(problem, stop=lambda: True)  # the price of knowing the type, or a little more
+    found = optimize_multipliers(problem, rounds=15)
+    assert optimize_multipliers(problem, rounds=0, start=found).at_start == pytest.approx(found.at_start, rel=1e-12)
+    assert (
+        optimize_multipliers(problem, rounds=5, start=found).at_start < optimize_multipliers(problem, rounds=5).at_start
+    )
+    stopped = optimize_multipliers(problem, stop=lambda: True)  # the price of knowing the type, or a little more
     assert stopped.at_start >= best
 
 
 def test_what_is_paid_is_given_back():
     """Arms 0 and 1 are the best of both types: with the price of 0.1 on arm 0, nothing is left to learn."""
     problem = Problem.of(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.8, 0.1], [0.7, 0.6, 0.1]]), 2)
-    found = arm_prices(problem, rounds=3)
-    np.testing.assert_allclose(found.refund, found.prices.sum(axis=0))
-    assert found.refund.min() > 0.05
+    found = optimize_multipliers(problem, rounds=3)
+    np.testing.assert_allclose(found.constant_term, found.multipliers.sum(axis=0))
+    assert found.constant_term.min() > 0.05
     assert found.at_start == pytest.approx(1.5, abs=0.02)
-    assert (found.prices >= 0).all()
-    there = priced(problem, found.prices)
-    np.testing.assert_allclose(there.means, problem.means - found.prices)
+    assert (found.multipliers >= 0).all()
+    there = relaxed_problem(problem, found.multipliers)
+    np.testing.assert_allclose(there.means, problem.means - found.multipliers)

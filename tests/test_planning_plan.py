@@ -20,7 +20,7 @@ from seeds import generator
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit, files
 from lmab.errors import InvalidArgument, InvalidFile, Status, TooLarge
-from lmab.planning.information_price import Guess, certify
+from lmab.planning.information_bound import BoundParameters, evaluate_bound
 from lmab.planning.lookahead import Lookahead
 from lmab.planning.point_based import PointBased
 from lmab.planning.problem import Clock, Problem
@@ -558,10 +558,9 @@ def test_a_poor_price_does_not_raise_the_upper_bound():
     problem = Problem.of(lmab.random_bandit(3, 6, kind="hard", rng=0), 4)
     search = Search(problem, seed=0)
     before = search.upper_bound
-    channels = problem.table.reshape(problem.n_arms, -1, len(problem.weights))
-    shape = (5, problem.n_arms)
-    poor = Guess(np.ones(shape), np.ones((*shape, channels.shape[1])), np.full(5, 1e3))
-    search.use([certify(problem.means, channels, problem.weights / problem.weights.sum(), poor)])
+    shape = (5, 1, problem.n_arms)
+    poor = BoundParameters(np.ones(shape), np.ones((*shape, problem.n_values)), np.full((5, 1), 1e3))
+    search.set_information_bounds(evaluate_bound(problem.step_model, problem.weights[None], poor))
     assert search.upper_bound == before
-    search.charge_for_information(Clock(60.0))
+    search.add_information_bound(Clock(60.0))
     assert lmab.plan(problem.bandit, horizon=4, method=Exact()).lower <= search.upper_bound < before

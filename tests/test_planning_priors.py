@@ -16,7 +16,7 @@ from lmab.estimation.passes import Threads
 from lmab.model.type_prior import clustered, nearest
 from lmab.planning import Clock, Lookahead, PointBased
 from lmab.planning import search as search_room
-from lmab.planning.information_price import information_price, information_prices
+from lmab.planning.information_bound import information_bound, information_bounds
 from lmab.planning.plan import _People, _problem
 from lmab.planning.problem import Problem
 from lmab.planning.search import Search
@@ -204,11 +204,11 @@ def test_prices_found_together_are_bounds_at_every_prior_and_nearly_as_tight_as_
     problem = Problem.of(bandit, 4)
     exact = [lmab.plan(replace(bandit, weights=row), horizon=4, method=lmab.Exact()).lower for row in weights]
     for stop in (False, True):
-        found = information_prices(problem.means, problem.table, weights, 4, stop=lambda stop=stop: stop)
+        found = information_bounds(problem.step_model, weights, stop=lambda stop=stop: stop)
         for price in found:
             assert (price.bound(weights, 4) >= np.array(exact) - 1e-9).all()
         if not stop:
-            own = [information_price(problem.means, problem.table, row, 4).at_start for row in weights]
+            own = [information_bound(problem.step_model, row).at_start for row in weights]
             assert np.mean([price.at_start for price in found]) <= 1.02 * np.mean(own)
 
 
@@ -403,7 +403,7 @@ def test_a_new_price_keeps_trees_that_no_trial_opened():
     search, clock = Search(Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum()), seed=0), Clock(60.0)
     search.look_ahead(clock)
     trees, known = search.roots, search.upper_bounds
-    search.charge_for_information(clock)
+    search.add_information_bound(clock)
     assert all(now is tree for now, tree in zip(search.roots, trees, strict=True))
     assert (search.upper_bounds <= known).all()
     assert (search.upper_bounds < known).any()
@@ -411,7 +411,7 @@ def test_a_new_price_keeps_trees_that_no_trial_opened():
     opened = [int(nodes.counts[0]) > 1 for nodes in search.roots]
     assert any(opened)
     trees, known = search.roots, search.upper_bounds
-    search.charge_for_information(clock)
+    search.add_information_bound(clock)
     for now, tree, old in zip(search.roots, trees, opened, strict=True):
         assert (now is not tree) == old
         assert now.counts[0] == 1

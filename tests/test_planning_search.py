@@ -78,7 +78,7 @@ def test_both_searches_close_the_gap_around_the_optimum(seed, priced, leaving):
         search.look_ahead(Clock(60.0))
         search.back_up(20)
         if priced:
-            search.charge_for_information(Clock(60.0))
+            search.add_information_bound(Clock(60.0))
             assert search.prices[0].rates[1:].min() > 0
         for _ in range(200):
             bounds = (search.prices[0], search.lowers[0], search.uppers[0], search.roots[0])
@@ -99,7 +99,7 @@ def prepared(it, backups=0):
     if backups:
         search.look_ahead(Clock(60.0))
         search.back_up(backups)
-    search.charge_for_information(Clock(60.0))
+    search.add_information_bound(Clock(60.0))
     arms = search.arms
     logs = np.log(np.maximum(arms.table, reference_search.TINY))
     charges = reference_search.Charges(search.charges[0], logs, arms.entropies.T.copy(), arms.last.T.copy())
@@ -242,7 +242,7 @@ def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
 def test_prices_and_points_of_a_search_hold_at_any_belief(seed, leaving):
     it, rng = problem(seed, horizon=4, leaving=leaving), np.random.default_rng(seed)
     search = Search(it, seed=0)
-    search.charge_for_information(Clock(60.0))
+    search.add_information_bound(Clock(60.0))
     search.advance(1e-3 * it.scale)
     scratch = compiled_search._scratch(1, 1, len(it.weights), it.horizon)
     for steps in (2, 3, 4):
@@ -262,7 +262,7 @@ def test_the_price_bounds_what_a_point_leaves_where_people_leave(leaving):
     often = rng.beta(0.6, 4.0, (6, 12, 2)) if leaving else None
     it, steps, closer = Problem.of(replace(bandit, leaving=often), 4), 3, 0
     search = Search(it, seed=0)
-    search.charge_for_information(Clock(60.0))
+    search.add_information_bound(Clock(60.0))
     arms, price, upper = search.arms, search.prices[0], search.uppers[0]
     scratch = compiled_search._scratch(1, 1, 6, it.horizon)
     weights = arms.scale[steps] * arms.spread[steps]
@@ -290,7 +290,7 @@ def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_te
     it = problem(seed, horizon=4) if seed < 5 else Problem.of(lmab.random_bandit(5, 140, rng=0), 4, 4)
     search = Search(it, seed=0)
     if priced:
-        search.charge_for_information(Clock(60.0))
+        search.add_information_bound(Clock(60.0))
     search.advance(1e-2 * it.scale, work=1 << 12)
     arms, upper, nodes = search.arms, search.uppers[0], search.roots[0]
     x = np.random.default_rng(seed).dirichlet(np.full(len(it.weights), 0.5)) * 0.6
@@ -402,7 +402,7 @@ def test_many_arms_are_priced_at_once_and_backed_up_again_after_trials(monkeypat
     """With wide nodes the order of work differs; the bounds hold either way."""
     monkeypatch.setattr(search_module, "_WIDE", 100 if wide else 1 << 16)
     asked = []
-    for name in ("advance", "back_up", "charge_for_information"):
+    for name in ("advance", "back_up", "add_information_bound"):
         whole = getattr(Search, name)
 
         def spy(self, *given, name=name, whole=whole):
@@ -413,7 +413,7 @@ def test_many_arms_are_priced_at_once_and_backed_up_again_after_trials(monkeypat
     bandit = lmab.random_bandit(5, 8, rng=np.random.default_rng(1))
     plan = lmab.plan(bandit, horizon=5, method=lmab.Certified(gap=1e-4, n_beliefs=5))
     assert plan.lower <= _optimum(bandit, bandit.weights, 5) + 1e-9 <= plan.upper + 2e-9
-    first = asked.index("charge_for_information")
+    first = asked.index("add_information_bound")
     last = len(asked) - 1 - asked[::-1].index("back_up")
     assert asked[first - 1] == ("back_up" if wide else "advance")
     assert (last > first) == wide
@@ -428,7 +428,7 @@ def test_bounds_of_thousands_of_codes_hold():
     bandit = lmab.LatentBandit.categorical([0.2, 0.3, 0.5], chances, [0.0, 1.0, 3.0])
     optimum = lmab.plan(small, horizon=4, method=lmab.Exact()).lower
     search = Search(Problem.of(bandit, 4, 2), seed=0)
-    search.charge_for_information(Clock(10.0))
+    search.add_information_bound(Clock(10.0))
     assert search.prices[0].rates[1:].max() > 0
     for _ in range(5):
         search.advance(1e-9, 1 << 16)

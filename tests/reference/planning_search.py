@@ -5,7 +5,7 @@ homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
 
     lower  L_t(x) = max_i vectors[t, :, i] . x                     each vector is the value of a plan for t steps
     upper  U_t(x) = K_t . x + min over i and c >= 0 of c * drop_i + (K_t - k_t) . max(0, c * point_i - x)
-    price  planes[t] . x + rates[t] * sum_m x_m log(x_m / (|x| prior_m))               (docs/information-price.md)
+    price  planes[t] . x + rates[t] * sum_m x_m log(x_m / (|x| prior_m))               (docs/information-bound.md)
 
 The second is the soft sawtooth. Every plan's vector alpha lies between k_t and K_t, which the worst and the best plan
 earn where the type is known: t times the lowest and the highest mean where nobody leaves. At a point b whose value is

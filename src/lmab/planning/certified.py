@@ -116,7 +116,7 @@ class Certified:
         many = len(search.roots) > 1
         rounds = [self.n_beliefs] if many else [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
         if many:
-            search.charge_for_information(clock)
+            search.add_information_bound(clock)
         for batch in itertools.count(-len(rounds)):
             clock.record(search.lower_bound, search.upper_bound)
             tolerance = self._tolerance(search.problem, search.lower_bound)
@@ -139,11 +139,11 @@ class Certified:
             if batch == (_MANY * programs if many or leave else programs):
                 search.drop_dominated_arms(clock)
             if leave and batch in _GRIDS:
-                search.bound_on_a_grid(_GRIDS[batch], clock)
+                search.add_grid_bound(_GRIDS[batch], clock)
                 if search.upper_bound - search.lower_bound <= tolerance:
                     continue
             if batch == (0 if search.wide else _PRICE_LEAVE if leave else _PRICE) and not many:
-                search.charge_for_information(clock)
+                search.add_information_bound(clock)
             if search.wide and batch in _AGAIN:  # trials found better arms than backups had tried
                 search.back_up(self.n_beliefs)
             gap = search.upper_bound - search.lower_bound

@@ -13,7 +13,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import Count, check_fields
 from ..errors import InvalidArgument, Status
 from ..policies.policy import State, best_allowed
-from .information_price import information_price
+from .information_bound import information_bound
 from .once.lookahead import plan_once
 from .policies import DepthPolicy, PlannedPolicy, worth_at_least
 from .problem import Clock, OutOfTime, Plan, Problem
@@ -124,14 +124,7 @@ def tightened(problem: Problem, lower: float, upper: float, clock: Clock) -> flo
     """The upper bound, by the information price where that is lower; not asked for where the bounds are close."""
     if problem.horizon == 1 or problem.binned or upper - lower <= _CLOSE * abs(lower) or clock.expired:
         return upper
-    price = information_price(
-        problem.means,
-        problem.table,
-        problem.weights,
-        problem.horizon,
-        people_leave=problem.people_leave,
-        stop=lambda: clock.expired,
-    )
+    price = information_bound(problem.step_model, problem.weights, stop=lambda: clock.expired)
     if problem.priors is not None and problem.shares is not None:
         return min(upper, float(problem.shares @ price.bound(problem.priors, problem.horizon)))
     return min(upper, price.at_start * float(problem.weights.sum()))

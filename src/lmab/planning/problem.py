@@ -22,6 +22,7 @@ from ..model.bandit import LatentBandit
 from ..model.leaving import Extremes, best_list, known, lists_by_type, one_arm
 from ..model.type_prior import TypePrior
 from ..policies.policy import Policy, restore_policy
+from .step_model import StepModel
 
 _ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
 _WIDTH = 256  # sets of arms that the search for an order for all types together keeps
@@ -219,6 +220,11 @@ class Problem:
         if not self.people_leave:
             return np.ones_like(self.means)
         return self.table.reshape(self.n_arms, self.n_values, -1).sum(axis=1)
+
+    @cached_property
+    def step_model(self) -> StepModel:
+        """The payoffs and observation likelihoods by steps to go, which upper bounds are computed from."""
+        return StepModel.of(self.means, self.table, self.horizon, has_attrition=self.people_leave)
 
     @cached_property
     def known(self) -> Extremes:

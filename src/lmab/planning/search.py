@@ -24,8 +24,10 @@ from .._shapes import Array, Float, Integer
 from ..estimation.passes import Threads
 from ..model.type_prior import clustered, nearest
 from .backups import Rounds, VectorSet, fixed_arms
-from .information_price import InformationPrice, grid_bound, information_price, information_prices
+from .belief_grid import grid_bound
+from .information_bound import InformationBound, information_bound, information_bounds
 from .problem import Clock, PriorBounds, Problem
+from .step_model import StepModel
 
 _SAMPLE = 10  # arms looked at before all are
 _ERROR = 1e-13  # A dominance may miss by this much: solver tolerances (1e-7) must not leak into the bounds.
@@ -382,46 +384,48 @@ class Search:
                 self.full = True
         return bool(reason == CLOSED)
 
-    def charge_for_information(self, clock: Clock) -> None:
-        """Put the information price under the upper bound: of every prior its own, or where that would take long, that
-        of the mean."""
-        arms, problem, n = self.arms, self.problem, len(self.starts)
-        if n > 1 and not problem.people_leave and n * arms.means.size * problem.horizon <= _OWN_PRICES:
-            found = information_prices(arms.means, arms.table, self.starts, problem.horizon, stop=lambda: clock.expired)
-            return self.use(found)
-        price = information_price(
-            arms.means,
-            arms.table,
-            problem.weights,
-            problem.horizon,
-            people_leave=problem.people_leave,
-            stop=lambda: clock.expired,
-        )
-        self.use([price] * n)
+    def add_information_bound(self, clock: Clock) -> None:
+        """Add the information bound to the upper bound: one bound per prior, or the bound of the mean prior for all if
+        one per prior would take too long or if sessions can end early."""
+        problem, n = self.problem, len(self.starts)
+        if n > 1 and not problem.people_leave and n * self.arms.means.size * problem.horizon <= _OWN_PRICES:
+            self.set_information_bounds(information_bounds(self._step_model, self.starts, stop=lambda: clock.expired))
+        else:
+            bound = information_bound(self._step_model, problem.weights, stop=lambda: clock.expired)
+            self.set_information_bounds([bound] * n)
 
-    def bound_on_a_grid(self, size: int, clock: Clock) -> None:
-        """Lower the upper bounds at the starts to those of a grid of beliefs: with few types they are close."""
+    @property
+    def _step_model(self) -> StepModel:
+        """The payoffs and observations of the arms that the search uses."""
+        problem = self.problem
+        return StepModel.of(self.arms.means, self.arms.table, problem.horizon, has_attrition=bool(problem.people_leave))
+
+    def add_grid_bound(self, size: int, clock: Clock) -> None:
+        """Lower the upper bounds at the initial beliefs to those of a grid: they are close if there are few types."""
         if _WEIGHT * size > self.memory_limit:
             return
-        arms, horizon = self.arms, self.problem.horizon
-        found = grid_bound(arms.means, arms.table, self.starts, horizon, size=size, stop=lambda: clock.expired)
+        found = grid_bound(self._step_model, self.starts, size=size, stop=lambda: clock.expired)
         for nodes, bound in zip(self.roots, found.tolist(), strict=True):
             nodes.upper[0] = min(nodes.upper[0], bound)
 
-    def use(self, prices: Sequence[InformationPrice]) -> None:
-        """Take over the prices, and grow the trees anew: what opened nodes hold was computed without. Points stay."""
+    def set_information_bounds(self, bounds: Sequence[InformationBound]) -> None:
+        """Install the bounds and rebuild the trees, because opened nodes were bounded without them. Points stay."""
         horizon, old = self.problem.horizon, self.upper_bounds
-        whole = np.ascontiguousarray  # numba would compile the search anew for slices of what several priors share
-        logs = [np.log(np.maximum(price.prior, TINY)) for price in prices]
-        pairs = zip(prices, logs, strict=True)
-        self.prices = [Price(whole(price.planes), whole(price.rates), log) for price, log in pairs]
-        self.charges = [whole(price.arms.transpose(0, 2, 1)) for price in prices]
-        priced = [prices[0].at_start * self.problem.weights.sum()]
-        if len(self.roots) > 1:  # off its own prior, a price also charges for what the prior tells
-            priced = [price_bound(*pair, horizon) for pair in zip(self.prices, self.starts, strict=True)]
+        contiguous = np.ascontiguousarray  # numba would compile the search anew for slices of shared arrays
+        logs = [np.log(np.maximum(bound.prior, TINY)) for bound in bounds]
+        self.prices = [
+            Price(contiguous(bound.linear_terms), contiguous(bound.entropy_weights), log)
+            for bound, log in zip(bounds, logs, strict=True)
+        ]
+        self.charges = [contiguous(bound.arm_linear_terms.transpose(0, 2, 1)) for bound in bounds]
+        at_starts = [bounds[0].at_start * self.problem.weights.sum()]
+        if len(self.roots) > 1:  # away from its own prior, a bound also charges for the information of the prior
+            at_starts = [
+                price_bound(price, start, horizon) for price, start in zip(self.prices, self.starts, strict=True)
+            ]
         trees = zip(self.roots, self.starts, strict=True)
         self.roots = [nodes if nodes.high[0, 0] < 0 else self._trees(start[None])[0] for nodes, start in trees]
-        for nodes, bound, other in zip(self.roots, priced, old.tolist(), strict=True):
+        for nodes, bound, other in zip(self.roots, at_starts, old.tolist(), strict=True):
             nodes.upper[0] = min(bound, other)
 
     def drop_dominated_arms(self, clock: Clock) -> None:

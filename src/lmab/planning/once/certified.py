@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._shapes import Array, Float
 from ...errors import Status
-from ..information_price import Guess, InformationGain, InformationPrice, Stage, certify, improve, letters
+from ..information_bound import BoundParameters, InformationBound, evaluate_bound, optimize_parameters
 from ..problem import Clock, Plan, PriorBounds, Problem
 from ..search import Search
 from .exact import MOST_STATES, n_states, seconds_of_exact, solved_once
@@ -17,124 +17,77 @@ from .lookahead import WITHOUT_BINS, upper_without_bins
 from .point_based import OncePlans, rounds_of
 from .policy import once_policy
 
-_FOLLOW = 0.5  # by which prices follow how often the arms are played
-_REPEATS = 2  # Blahut-Arimoto steps a round; the first round does ten times as many
 _BATCHES = 40  # Batches of trials on the priced problem in the first cycle; every later cycle has twice as many.
 _WIDE_DOUBLINGS = 2  # of the sessions of a round at most, where nodes of many arms take the memory
 _STALLED = 0.1  # a cycle that takes less than this share of the gap away is the last
 
 
 @dataclass(frozen=True, eq=False)
-class ArmPrices:
-    """Prices, and the information price of the problem in which they are paid."""
+class ArmMultipliers:
+    """Lagrange multipliers of the constraint "each arm at most once", and the bound of the relaxed problem."""
 
-    prices: Float[Array, "A M"]
-    information: InformationPrice
-    guess: Guess  # from which neighbouring problems may start
+    multipliers: Float[Array, "A M"]
+    information: InformationBound
+    parameters: BoundParameters  # from which neighbouring problems may start
 
     @property
-    def refund(self) -> Float[Array, "M"]:
-        """What a session gets back, whatever it plays: the sum of all prices, by type."""
-        return self.prices.sum(axis=0)
+    def constant_term(self) -> Float[Array, "M"]:
+        """The sum of the multipliers over arms, for each type: what every session gets back."""
+        return self.multipliers.sum(axis=0)
 
     @property
     def at_start(self) -> float:
-        """What no policy without repeats exceeds."""
-        return self.information.at_start + float(self.refund @ self.information.prior)
+        """The upper bound on the value of policies without repeats at the prior."""
+        return self.information.at_start + float(self.constant_term @ self.information.prior)
 
 
-def priced(problem: Problem, prices: Float[Array, "A M"]) -> Problem:
-    """The problem in which every play of an arm pays its price."""
-    return replace(problem, means=np.ascontiguousarray(problem.means - prices))
+def relaxed_problem(problem: Problem, multipliers: Float[Array, "A M"]) -> Problem:
+    """Return the problem in which arms may be repeated and every play of an arm costs its multiplier."""
+    return replace(problem, means=np.ascontiguousarray(problem.means - multipliers))
 
 
-def arm_prices(
-    problem: Problem, *, rounds: int = 150, stop: Callable[[], bool] = lambda: False, start: ArmPrices | None = None
-) -> ArmPrices:
-    """The best prices found in `rounds` rounds, or until `stop`; stopped at once, the bound still holds.
+def optimize_multipliers(
+    problem: Problem,
+    *,
+    rounds: int = 150,
+    stop: Callable[[], bool] = lambda: False,
+    start: ArmMultipliers | None = None,
+) -> ArmMultipliers:
+    """Return the best multipliers found in `rounds` rounds, or until `stop`; stopped at once, the bound still holds.
 
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
-        >>> found = arm_prices(Problem.of(bandit, 2))
+        >>> found = optimize_multipliers(Problem.of(bandit, 2))
         >>> 1.1 <= found.at_start <= bandit.known_type(2, repeats=False)
         True
     """
-    prior = problem.weights / problem.weights.sum()
-    channels, stays = letters(problem.table, problem.n_arms, problem.people_leave)
+    priors = (problem.weights / problem.weights.sum())[None]
+    model = problem.step_model
     if start is None:
-        prices, guess = _first_prices(problem), _first_guess(problem, InformationGain(channels, stays, prior), prior)
+        parameters = BoundParameters.initial(model, priors, _first_increment(problem))
+        multipliers = _first_multipliers(problem)
     else:
-        prices, guess = start.prices, start.guess
-    prices, guess = _optimise(problem, channels, stays, prior, prices, guess, rounds, stop, fresh=start is None)
-    return ArmPrices(prices, certify(problem.means - prices, channels, prior, guess, stays), guess)
+        parameters, multipliers = start.parameters, start.multipliers
+    parameters, best = optimize_parameters(model, priors, parameters, rounds, stop, multipliers=multipliers, polish=0)
+    assert best is not None
+    [found] = evaluate_bound(model.with_penalties(best), priors, parameters)
+    return ArmMultipliers(best, found, parameters)
 
 
-def _first_prices(problem: Problem) -> Float[Array, "A M"]:
-    """What an arm pays beyond the best arm that a session of known type has no time for: knowing the type."""
+def _first_multipliers(problem: Problem) -> Float[Array, "A M"]:
+    """Return how much an arm pays above the best arm that a session of known type has no time for."""
     best = -np.partition(-problem.means, problem.horizon - 1, axis=0)[problem.horizon - 1]
     return np.maximum(problem.means - best, 0)
 
 
-def _first_guess(problem: Problem, learning: InformationGain, prior: Float[Array, "M"]) -> Guess:
-    horizon, means = problem.horizon, problem.means
+def _first_increment(problem: Problem) -> float:
+    """Return the value of knowing the type without repeats, per step and unit of entropy."""
+    horizon, means, prior = problem.horizon, problem.means, problem.weights / problem.weights.sum()
     entropy = max(-float(prior @ np.log(prior)), 1e-6)
     known = float(prior @ -np.sort(-means, axis=0)[:horizon].sum(axis=0))
     fixed = float(np.sort(means @ prior)[-horizon:].sum())
-    increment = max((known - fixed) / horizon / entropy, 1e-3 * float(np.ptp(means)), 1e-12)
-    laws = np.tile(learning.first_laws(prior), (horizon + 1, 1, 1))
-    mixtures = np.full((horizon + 1, len(means)), 1 / len(means))
-    return Guess(mixtures, laws, np.full(horizon + 1, increment))
-
-
-def _optimise(
-    problem: Problem,
-    channels: Float[Array, "A Z M"],
-    stays: Float[Array, "A M"] | None,
-    prior: Float[Array, "M"],
-    prices: Float[Array, "A M"],
-    guess: Guess,
-    rounds: int,
-    stop: Callable[[], bool],
-    fresh: bool,
-) -> tuple[Float[Array, "A M"], Guess]:
-    """Steps on mixtures, laws, increments and prices in turn, in single precision; returns the best of the rounds."""
-    single, horizon = np.float32, problem.horizon
-    pay, rho = problem.means.astype(single), prior.astype(single)
-    learning = InformationGain(channels.astype(single), None if stays is None else stays.astype(single), rho)
-    price, floor = prices.astype(single), 1e-4 * max(float(np.ptp(problem.means)), 1e-9)
-    now = Guess(guess.mixtures.astype(single), guess.laws.astype(single), guess.increments.copy())
-    entropy = max(-float(prior @ np.log(prior)), 1e-6)
-    best, best_value = (prices, guess), np.inf
-    for round_ in range(rounds):
-        rates = np.concatenate([[0.0], np.cumsum(now.increments[1:])])
-        used, gained, value = np.zeros(horizon + 1), np.zeros(horizon + 1), float(price.sum(axis=0) @ rho)
-        plays, weighted = np.zeros_like(pay), np.zeros_like(pay)
-        refund, net = value, pay - price
-        for t in range(1, horizon + 1):
-            if stop():
-                return best
-            for _ in range(10 * _REPEATS if fresh and round_ == 0 else _REPEATS):
-                improve(learning, net, rho, rates[t - 1], now.increments[t], now.mixtures[t], now.laws[t])
-            divergence = learning.divergence(now.laws[t])
-            payoff = net + single(rates[t - 1]) * divergence
-            stage = Stage.of(payoff, now.increments[t], now.mixtures[t], rho)
-            joint = stage.joint(rho)
-            value = float(stage.plane @ rho) + (value if stays is None else refund)
-            if stays is not None:
-                net = pay - price + stays.astype(single) * stage.plane
-            used[t], gained[t] = stage.used(rho), float((joint * divergence).sum())
-            plays += joint
-            weighted += single(now.increments[t]) * joint
-        if value < best_value:
-            kept = Guess(now.mixtures.astype(float), now.laws.astype(float), now.increments.copy())
-            best, best_value = (price.astype(float), kept), value
-        available = np.append(np.cumsum(gained[::-1])[::-1][1:], 0.0)
-        slope = np.clip((available - used) / entropy, -1, 1)
-        now.increments = np.maximum(floor, now.increments * np.exp(-0.3 * slope / (1 + round_ / 30)))
-        often = np.clip(np.log(np.maximum(plays / rho, 1e-9)), -2, 2)
-        price = np.maximum(price + single(_FOLLOW) * weighted / np.maximum(plays, 1e-30) * often, 0)
-    return best
+    return max((known - fixed) / horizon / entropy, 1e-3 * float(np.ptp(means)), 1e-12)
 
 
 class OnceSearch:
@@ -146,7 +99,7 @@ class OnceSearch:
         self.upper_bound = upper_without_bins(problem)
         self._n_beliefs, self._seed, self._memory_limit = n_beliefs, seed, memory_limit
         self._greedy_start = (self.plans.lower_bound, 0)
-        self._prices: ArmPrices | None = None
+        self._prices: ArmMultipliers | None = None
         self._search: Search | None = None
 
     @property
@@ -168,7 +121,7 @@ class OnceSearch:
         self._greedy_start = self.plans.greedy_start()
         if self.problem.binned:  # what prices prove would hold for the bins only
             return self._ended(tolerance) or Status.HEURISTIC
-        self._charge()
+        self._relax()
         cycle, before = 0, np.inf
         while (end := self._ended(tolerance)) is None:
             gap = self.upper_bound - self.lower_bound
@@ -197,8 +150,12 @@ class OnceSearch:
         planes, rate, reference = np.zeros(len(best)), 0.0, problem.weights
         upper = problem.priors @ best
         if self._prices is not None:
-            information, refund = self._prices.information, self._prices.refund
-            planes, rate, reference = information.planes[-1] + refund, float(information.rates[-1]), information.prior
+            information, refund = self._prices.information, self._prices.constant_term
+            planes, rate, reference = (
+                information.linear_terms[-1] + refund,
+                float(information.entropy_weights[-1]),
+                information.prior,
+            )
             upper = np.minimum(upper, information.bound(problem.priors, horizon) + problem.priors @ refund)
             if self._search is not None:
                 upper = np.minimum(upper, self._search.upper_bounds + problem.priors @ refund)
@@ -214,29 +171,31 @@ class OnceSearch:
             return Status.CERTIFIED
         return Status.TIME_LIMIT if self.clock.expired else None
 
-    def _charge(self) -> None:
+    def _relax(self) -> None:
         """Prices on arms and on information, together."""
         if not self.clock.expired:
-            self._prices = arm_prices(self.problem, stop=lambda: self.clock.expired)
-            self._lower_upper(self._priced(self._prices))
+            self._prices = optimize_multipliers(self.problem, stop=lambda: self.clock.expired)
+            self._lower_upper(self._at_start(self._prices))
 
-    def _priced(self, prices: ArmPrices) -> float:
+    def _at_start(self, prices: ArmMultipliers) -> float:
         """What the prices prove at the start, on average over the priors."""
         problem = self.problem
         if problem.priors is None or problem.shares is None:
             return prices.at_start * float(problem.weights.sum())
-        each = prices.information.bound(problem.priors, problem.horizon) + problem.priors @ prices.refund
+        each = prices.information.bound(problem.priors, problem.horizon) + problem.priors @ prices.constant_term
         return float(problem.shares @ each)
 
     def _cycle(self, cycle: int, tolerance: Callable[[float], float]) -> None:
         """Trials on the problem in which the prices are paid; then more sessions for the plans."""
         assert self._prices is not None
         if self._search is None:
-            self._search = Search(priced(self.problem, self._prices.prices), self._seed, self._memory_limit)
+            self._search = Search(
+                relaxed_problem(self.problem, self._prices.multipliers), self._seed, self._memory_limit
+            )
             self._search.look_ahead(self.clock)
             self._search.back_up(self._n_beliefs // 3 + 1)
-            self._search.use([self._prices.information] * len(self._search.starts))
-        refund = float(self._prices.refund @ self.problem.weights)
+            self._search.set_information_bounds([self._prices.information] * len(self._search.starts))
+        refund = float(self._prices.constant_term @ self.problem.weights)
         for _ in range(_BATCHES << cycle):
             if self.clock.expired or self._search.full:
                 break
