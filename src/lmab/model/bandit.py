@@ -1,4 +1,4 @@
-"""LatentBandit: weights of the types and what each arm pays in each type (Definition 2.1 of the paper)."""
+"""LatentBandit: the weights of the types and the rewards of the arms in each type (Definition 2.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from .rewards import Channel, Rewards, permutation, take
 
 FAMILIES: dict[str, type[Rewards]] = {
     one.family: one for one in (Categorical, Gaussian, Counts)
-}  # by the names in files
-_MANY = 1 << 16  # rows of evidence that are remembered
-_APART = 2.0**40  # values of sessions that ended, for the distance, lie this far from the others
+}  # reward families by the name that files use
+_MANY = 1 << 16  # number of cached rows of likelihoods
+_APART = 2.0**40  # offset of the rewards of sessions that ended, if the distance counts leaving as a different outcome
 
 
 @dataclass(frozen=True, eq=False)
 class LatentBandit:
-    """A latent bandit: each session draws a hidden type, which stays for the whole session.
+    """Latent bandit: each session draws a hidden type, which stays the same for the whole session.
 
-    Make one with `LatentBandit.bernoulli`, `.categorical`, `.gaussian` or `.counts`.
+    Construct one with `LatentBandit.bernoulli`, `.categorical`, `.gaussian` or `.counts`.
 
-    Where people leave, `leaving` holds the probability that a session ends after a step, by type, arm and reward; all
-    values are then those until the person leaves, and a horizon is the most steps that a session can have.
+    With attrition, `leaving` holds the probability that a session ends after a step, by type, arm and reward. All
+    values are then expected rewards until the person leaves, and the horizon is the largest length of a session.
 
     Examples:
         >>> import lmab
@@ -48,8 +48,8 @@ class LatentBandit:
 
     weights: Float[Array, "M"]  # probability of each type: the paper's w_m
     rewards: Categorical | Gaussian | Counts
-    arm_labels: tuple[str | int, ...] | None = None  # what the arms are called in the log they were learned from
-    leaving: Float[Array, "M A Z"] | None = None  # P(the session ends after the step | type, arm, value); None: never
+    arm_labels: tuple[str | int, ...] | None = None  # labels of the arms in the log from which the bandit was estimated
+    leaving: Float[Array, "M A Z"] | None = None  # P(session ends | type, arm, value); None means no attrition
 
     def __post_init__(self) -> None:
         weights = check_distribution("weights", check_array("weights", self.weights, ndim=1))
@@ -68,24 +68,28 @@ class LatentBandit:
 
     @classmethod
     def bernoulli(cls, weights: Any, means: Any, *, leaving: Any = None) -> LatentBandit:
-        """Rewards 0 and 1: `weights` (M,) and `means` (M, A); `leaving` (M, A, 2) after a 0 and after a 1."""
+        """Return a bandit with rewards 0 and 1: `weights` (M,), `means` (M, A); `leaving` (M, A, 2) after a 0 and after
+        a 1.
+        """
         return cls(weights, Categorical.bernoulli(means), leaving=leaving)
 
     @classmethod
     def categorical(cls, weights: Any, probabilities: Any, values: Any, *, leaving: Any = None) -> LatentBandit:
-        """Rewards on finitely many `values` (Z,), with `probabilities` and `leaving` (M, A, Z)."""
+        """Return a bandit with rewards on finitely many `values` (Z,), with `probabilities` and `leaving` (M, A, Z)."""
         return cls(weights, Categorical(probabilities, values), leaving=leaving)
 
     @classmethod
     def gaussian(cls, weights: Any, means: Any, scale: float = 1.0, *, leaving: Any = None) -> LatentBandit:
-        """Normal rewards with `means` (M, A) and one standard deviation; nobody may leave, so `leaving` is None."""
+        """Return a bandit with normal rewards: `means` (M, A), one standard deviation `scale`; attrition is not
+        supported.
+        """
         return cls(weights, Gaussian(means, scale), leaving=leaving)
 
     @classmethod
     def counts(cls, weights: Any, means: Any, *, leaving: Any = None) -> LatentBandit:
-        """Counts 0, 1, 2, ... with Poisson laws of these `means` (M, A).
+        """Return a bandit with Poisson counts 0, 1, 2, ... of these `means` (M, A).
 
-        `leaving` (M, A, Z) is the chance to leave after 0, 1, ...; the last one is that of all larger counts.
+        `leaving` (M, A, Z) is the probability of leaving after 0, 1, ...; its last entry applies to all larger counts.
         """
         return cls(weights, Counts(means), leaving=leaving)
 
@@ -103,7 +107,7 @@ class LatentBandit:
 
     @property
     def by_size(self) -> list[int]:
-        """The types, the most frequent first: pages and commands number types 1, 2, ... in this order.
+        """Return the types in the order of decreasing weight, in which pages and commands number them 1, 2, ...
 
         Examples:
             >>> import lmab
@@ -113,9 +117,9 @@ class LatentBandit:
         return np.argsort(-self.weights, kind="stable").tolist()
 
     def channel(self) -> Float[Array, "M A Z"]:
-        """P(value and the session goes on | type, arm): p (1 - leaving), which sums to less than 1 where people leave.
+        """Return P(value, session continues | type, arm) = p (1 - leaving); with attrition it sums to less than 1.
 
-        Whoever is asked for the next arm has stayed, so this is what a belief is updated by.
+        An arm is only requested in sessions that continue, so beliefs are updated by these probabilities.
 
         Examples:
             >>> import lmab
@@ -131,18 +135,20 @@ class LatentBandit:
 
     @cached_property
     def people_leave(self) -> bool:
-        """Whether a session may end before the horizon."""
+        """Return whether a session may end before the horizon."""
         return self.leaving is not None and bool((self.leaving * self._left_after > 0).any())
 
     @cached_property
     def _left_after(self) -> Float[Array, "M A Z"]:
-        """The probability of what `leaving` has a chance for: every value, or small counts and all larger ones."""
+        """Return the probability of each entry of the last axis of `leaving`: a value, or all counts from some count
+        on.
+        """
         assert self.leaving is not None
         assert not isinstance(self.rewards, Gaussian)
         return self.rewards.shares_of_places(self.leaving.shape[2])
 
     def left_after(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
-        """The place of each reward along the last axis of `leaving`.
+        """Return the index of each reward along the last axis of `leaving`.
 
         Examples:
             >>> import numpy as np, lmab
@@ -156,14 +162,14 @@ class LatentBandit:
 
     @property
     def stays(self) -> Float[Array, "M A"]:
-        """The probability that a session goes on after an arm, in every type."""
+        """Return the probability that a session continues after an arm, for each type."""
         if self.leaving is None:
             return np.ones(self.means.shape)
-        return np.maximum(1.0 - (self._left_after * self.leaving).sum(axis=2), 0.0)  # 1.0 where nobody leaves
+        return np.maximum(1.0 - (self._left_after * self.leaving).sum(axis=2), 0.0)  # 1.0 if nobody leaves
 
     @property
     def leaves_by_type(self) -> bool:
-        """Whether types differ in who leaves after the same arm and value, so that to stay tells the type.
+        """Return whether types differ in leaving after the same arm and value, so that survival is informative.
 
         Examples:
             >>> import lmab
@@ -174,7 +180,9 @@ class LatentBandit:
         return self.leaving is not None and bool((self.leaving != self.leaving[:1]).any())
 
     def outcomes(self, bins: int) -> Channel:
-        """What a session that goes on can see of an arm; continuous rewards are cut into `bins` outcomes."""
+        """Return the observation model of sessions that continue; continuous rewards are discretised into `bins`
+        outcomes.
+        """
         channel = self.rewards.channel(self.weights, bins)
         if self.leaving is None:
             return channel
@@ -184,9 +192,9 @@ class LatentBandit:
         return channel._replace(table=np.ascontiguousarray(shown.reshape(self.n_types, -1).T))
 
     def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The likelihood of rewards in sessions that went on, up to one factor per row: what updates a belief.
+        """Return the likelihood of rewards in sessions that continue, up to one factor per row, for belief updates.
 
-        That of one session is remembered, because a server asks for the same ones again and again.
+        The rows of single rewards are cached, because a server requests the same ones again and again.
         """
         if len(arms) != 1 or not self.rewards.discrete:
             return self._evidence(arms, rewards)
@@ -199,18 +207,18 @@ class LatentBandit:
         return row
 
     def _evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        found = self.rewards.evidence(arms, rewards)
+        likelihoods = self.rewards.evidence(arms, rewards)
         if self.leaving is None:
-            return found
-        return found * (1 - self.leaving[:, np.asarray(arms), self.left_after(rewards)].T)
+            return likelihoods
+        return likelihoods * (1 - self.leaving[:, np.asarray(arms), self.left_after(rewards)].T)
 
     @cached_property
     def _rows(self) -> dict[tuple[int, float], Float[Array, "1 M"]]:
-        """The evidence of single rewards, as far as it was asked for."""
+        """Return the cache of likelihoods of single rewards."""
         return {}
 
     def label(self, arm: int) -> str:
-        """What an arm is called: its name in the log, or `arm 3`.
+        """Return the display name of an arm: its label in the log, or `arm 3`.
 
         Examples:
             >>> import lmab
@@ -220,12 +228,12 @@ class LatentBandit:
         return arm_label(arm, self.arm_labels)
 
     def distance(self, other: LatentBandit) -> float:
-        """Wasserstein distance between the two mixtures of types (section 2.3 of the paper).
+        """Return the Wasserstein distance between the two mixtures of types (section 2.3 of the paper).
 
-        The cost of moving one type onto another is the largest L1 distance between their reward distributions
-        over the arms (Gaussian: the largest difference of means); to leave counts as one more outcome. By Proposition
-        3.4, the values of every policy on the two bandits differ by at most horizon**2 times this distance, for rewards
-        within [-1, 1].
+        The cost of moving one type onto another is the largest L1 distance between their reward distributions over the
+        arms (Gaussian: the largest difference of means). With attrition, leaving is one more outcome. By Proposition
+        3.4, the values of every policy on the two bandits differ by at most horizon**2 times this distance, if rewards
+        are in [-1, 1].
 
         Examples:
             >>> import lmab
@@ -239,7 +247,7 @@ class LatentBandit:
         return transport(self.weights, other.weights, mine.distances(theirs))  # type: ignore[arg-type]
 
     def _shown(self) -> Categorical | Gaussian | Counts:
-        """The rewards; where people leave, with a second set of values for sessions that ended."""
+        """Return the rewards; with attrition, with a second set of values for sessions that ended."""
         if not isinstance(self.rewards, Categorical) or self.leaving is None:
             return self.rewards
         shown, values = self.channel(), self.rewards.values
@@ -247,10 +255,10 @@ class LatentBandit:
         return Categorical(apart / apart.sum(axis=2, keepdims=True), np.concatenate([values, values + _APART]))
 
     def best_fixed(self, horizon: int, repeats: bool = True) -> float:
-        """What a session earns with the best fixed choice, which ignores rewards.
+        """Return the expected reward of a session under the best fixed choice, which ignores rewards.
 
-        This choice is the best arm at every step, or without repeats the best list of different arms (where people
-        leave and there are many arms, a list that is good but may not be the best).
+        This choice is the best arm at every step, or without repeats the best sequence of different arms. With
+        attrition and many arms, that sequence comes from a beam search and may not be optimal.
 
         Examples:
             >>> import lmab
@@ -264,14 +272,16 @@ class LatentBandit:
         return horizon / len(arms) * float((self.weights @ self.means)[list(arms)].sum())
 
     def best_fixed_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
-        """The arms of the best fixed choice: one arm, or without repeats `horizon` different arms, the best first."""
+        """Return the arms of the best fixed choice: one arm, or without repeats `horizon` different arms, the best
+        first.
+        """
         return self.ranked_arms(horizon, repeats)[: self._n_distinct(horizon, repeats)]
 
     def ranked_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
-        """Return all arms, the best first: those of the best fixed choice, then the others.
+        """Return all arms, the best first: the arms of the best fixed choice, then the others.
 
-        The order is that of the mean reward of a session. If sessions end early and arms repeat, it is that of what
-        each arm earns when it is played at every step.
+        The order is that of the mean reward of a session. If sessions end early and arms repeat, it is the order of the
+        value of playing the arm at every step.
 
         Examples:
             >>> import lmab
@@ -289,7 +299,7 @@ class LatentBandit:
         return (*first.tolist(), *order[~np.isin(order, first)].tolist())
 
     def known_type(self, horizon: int, repeats: bool = True) -> float:
-        """What a session earns when its type is known from the first step on: no policy earns more.
+        """Return the expected reward if the type is known from the first step on, an upper bound for every policy.
 
         Examples:
             >>> import lmab
@@ -307,14 +317,14 @@ class LatentBandit:
         return horizon / n_arms * float(self.weights @ best.sum(axis=1))
 
     def _n_distinct(self, horizon: int, repeats: bool) -> int:
-        """How many different arms a fixed choice plays."""
+        """Return the number of different arms that a fixed choice plays."""
         horizon = check_count("horizon", horizon)
         if not repeats and horizon > self.n_arms:
             raise InvalidArgument(f"horizon must be at most the {self.n_arms} arms without repeats, got {horizon}")
         return 1 if repeats else horizon
 
     def relabel(self, *, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> LatentBandit:
-        """The same bandit with type i renamed from `types[i]` and arm j from `arms[j]`."""
+        """Return the same bandit with type i renamed from `types[i]` and arm j from `arms[j]`."""
         weights, labels = self.weights, self.arm_labels
         if types is not None:
             weights = weights[permutation("types", types, self.n_types)]
@@ -324,7 +334,7 @@ class LatentBandit:
         return LatentBandit(weights, self.rewards.relabel(types, arms), labels, left)
 
     def only_arms(self, arms: Iterable[int]) -> LatentBandit:
-        """Return the bandit of some arms, given by number, under their own labels.
+        """Return the bandit of some arms, given by number, under their existing labels.
 
         Examples:
             >>> import lmab
@@ -338,14 +348,15 @@ class LatentBandit:
         return LatentBandit(self.weights, self.rewards.only_arms(kept), labels, leaving)
 
     def with_arms(self, labels: Sequence[str | int], *, law: Any = None) -> LatentBandit:
-        """The same bandit with new arms after its own, of which no log tells anything yet.
+        """Return the same bandit with new arms after the existing ones; no log has data on the new arms yet.
 
         Args:
-            labels: names of the new arms. A bandit without labels calls its own arms 0, 1, ...
-            law: what a new arm pays: the probability of each value (Z,), or the mean of normal rewards. By default
-                the average of the arms that there are, over the types. It is the same in every type, so that a
-                reward of a new arm tells nothing about the type. Where people leave, they leave a new arm as they
-                leave the others on average, by reward.
+            labels: names of the new arms. If the bandit has no labels, its existing arms are called 0, 1, ...
+            law: reward distribution of a new arm: the probability of each value (Z,), or the mean of normal rewards. By
+                default the average of the existing arms over the types. It is the same in every type, so that a reward
+                of a new arm is not informative about the type. With attrition, the leaving probabilities of a new arm
+                are the averages over the existing arms, by reward.
+
 
         Examples:
             >>> import lmab
@@ -354,15 +365,15 @@ class LatentBandit:
             array([[0.9, 0.1, 0.5],
                    [0.2, 0.8, 0.5]])
         """
-        own: tuple[str | int, ...] = tuple(range(self.n_arms)) if self.arm_labels is None else self.arm_labels
+        labels_now: tuple[str | int, ...] = self.arm_labels or tuple(range(self.n_arms))
         new = tuple(labels)
-        if not new or len({*own, *new}) != len(own) + len(new):
+        if not new or len({*labels_now, *new}) != len(labels_now) + len(new):
             raise InvalidArgument(f"labels must be new and distinct, got {list(labels)!r}")
         left = None if self.leaving is None else self._leaving_with_arms(len(new))
-        return LatentBandit(self.weights, self.rewards.with_arms(len(new), self.weights, law), own + new, left)
+        return LatentBandit(self.weights, self.rewards.with_arms(len(new), self.weights, law), labels_now + new, left)
 
     def _leaving_with_arms(self, count: int) -> Float[Array, "M B Z"]:
-        """The leave probabilities with `count` more arms: after every value, the average over types and arms."""
+        """Return the leaving probabilities with `count` more arms: by value, the average over types and arms."""
         assert self.leaving is not None
         seen = np.einsum("m,maz->z", self.weights, self._left_after)
         left = np.einsum("m,maz,maz->z", self.weights, self._left_after, self.leaving)
@@ -371,7 +382,7 @@ class LatentBandit:
         return np.concatenate([self.leaving, new], axis=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to `path`; `lmab.load` gives the same bandit back, to the bit."""
+        """Write the bandit to `path`; `lmab.load` restores it exactly."""
         files.write(path, self.record())
 
     def record(self) -> files.Record:
@@ -426,27 +437,27 @@ class LatentBandit:
 
 
 def _checked_leaving(given: Any, rewards: Categorical | Gaussian | Counts) -> Float[Array, "M A Z"]:
-    """The leave probabilities as an array of their own."""
+    """Return the leaving probabilities as a checked, read-only array."""
     if isinstance(rewards, Gaussian):
         raise InvalidArgument(
             f"leaving must be None for {rewards}: people who leave can be modelled where rewards take finitely many "
             "values, or count; cut the rewards into bins"
         )
-    found = check_array("leaving", given, ndim=3)
+    array = check_array("leaving", given, ndim=3)
     wanted = (*rewards.means.shape, rewards.probabilities.shape[2] if isinstance(rewards, Categorical) else -1)
-    if found.shape[:2] != wanted[:2] or wanted[2] not in (-1, found.shape[2]) or found.shape[2] == 0:
+    if array.shape[:2] != wanted[:2] or wanted[2] not in (-1, array.shape[2]) or array.shape[2] == 0:
         shape = str(wanted) if wanted[2] > 0 else f"({wanted[0]}, {wanted[1]}, 1 or more)"
         raise InvalidArgument(
-            f"leaving must hold one probability for each type, arm and value, {shape}, got shape {found.shape}"
+            f"leaving must hold one probability for each type, arm and value, {shape}, got shape {array.shape}"
         )
-    if (found < 0).any() or (found > 1).any():
-        where = tuple(int(i) for i in np.argwhere((found < 0) | (found > 1))[0])
-        raise InvalidArgument(f"leaving must lie in [0, 1], got {found[where]} at index {where}")
-    return found
+    if (array < 0).any() or (array > 1).any():
+        where = tuple(int(i) for i in np.argwhere((array < 0) | (array > 1))[0])
+        raise InvalidArgument(f"leaving must lie in [0, 1], got {array[where]} at index {where}")
+    return array
 
 
 def _earned(bandit: LatentBandit, arms: Sequence[int]) -> float:
-    """What a list of arms earns until the person leaves."""
+    """Return the expected reward of a sequence of arms until the person leaves."""
     value, stays = np.zeros(bandit.n_types), bandit.stays
     for arm in reversed(arms):
         value = bandit.means[:, arm] + stays[:, arm] * value
@@ -454,7 +465,7 @@ def _earned(bandit: LatentBandit, arms: Sequence[int]) -> float:
 
 
 def arm_label(arm: int, labels: tuple[str | int, ...] | None) -> str:
-    """What an arm is called: text by itself, a number with the word before it.
+    """Return the display name of an arm: its label, or its number after the word "arm".
 
     Examples:
         >>> arm_label(1, None), arm_label(1, ("tea", "milk")), arm_label(1, (17, 42))
@@ -465,11 +476,12 @@ def arm_label(arm: int, labels: tuple[str | int, ...] | None) -> str:
 
 
 def wasserstein(weights: Any, points: Any, other_weights: Any, other_points: Any) -> float:
-    """W(gamma, gamma') of section 2.3: the cost of moving a point onto another is their largest difference.
+    """Return W(gamma, gamma') of section 2.3; moving a point onto another costs their largest difference.
 
     Args:
         weights: (M,) of the first mixture; `points` (M, n) are its parameters nu_m, for example on a core set.
         other_weights: (K,) of the second mixture; `other_points` (K, n).
+
 
     Examples:
         >>> from lmab.model import wasserstein
@@ -485,14 +497,14 @@ def wasserstein(weights: Any, points: Any, other_weights: Any, other_points: Any
 
 
 def transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[Array, "M K"]) -> float:
-    """Least cost of moving `supply` onto `demand`: the linear program over couplings, equation (gamma_set)."""
+    """Return the least cost of moving `supply` onto `demand`, a linear program over couplings (equation gamma_set)."""
     from scipy.optimize import linprog
     from scipy.sparse import eye_array, kron, vstack
 
     m, k = cost.shape
     leave = kron(eye_array(m), np.ones((1, k)))
     arrive = kron(np.ones((1, m)), eye_array(k))
-    # The masses agree up to rounding only, so the last, implied, equation is left out.
+    # The masses agree only up to rounding, so the last equation, which the others imply, is omitted.
     equations = vstack([leave, arrive]).tocsr()[:-1]
     amounts = np.concatenate([supply / supply.sum(), demand / demand.sum()])[:-1]
     answer = linprog(cost.ravel(), A_eq=equations, b_eq=amounts, bounds=(0, None), method="highs")

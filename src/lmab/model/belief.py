@@ -1,9 +1,9 @@
-"""Beliefs over types, kept unnormalised: prior, update, posterior.
+"""Unnormalised beliefs over types: prior, update, posterior.
 
-A belief is a row of non-negative numbers, one per type; only their ratios matter. An update multiplies the row by
-the likelihood of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two,
-which changes no ratio, not even by rounding. Where an observation is impossible in every type that is still
-possible, the belief stays as it was.
+A belief is a row of non-negative numbers, one per type; only their ratios matter. An update multiplies the row by the
+likelihood of the observation (a density, up to a factor). Rows that would underflow are multiplied by a power of two,
+which changes no ratio, not even by rounding. If an observation is impossible in every type that is still possible, the
+belief does not change.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..data.features import LEFT, UNKNOWN, WENT_ON
 from ..data.sessions import Sessions
 from .bandit import LatentBandit
 
-_SMALL = 2.0**-400  # rows below this are scaled up
-_CHUNK = 1 << 16  # steps handled at once by `posterior`
-_SESSIONS = 8192  # handled at once by `before_steps`
+_SMALL = 2.0**-400  # rows below this are multiplied by a power of two
+_CHUNK = 1 << 16  # steps per batch of `posterior`
+_SESSIONS = 8192  # sessions per batch of `predictive_beliefs`
 
 
 def prior(bandit: LatentBandit, n: int | None = None) -> Float[Array, "*n M"]:
-    """The belief before anything was seen: the weights, once or for n sessions."""
+    """Return the belief before any observation: the weights, once or for n sessions."""
     return bandit.weights.copy() if n is None else np.tile(bandit.weights, (n, 1))
 
 
@@ -33,7 +33,7 @@ def update(
     arm: Shaped[Array, "*n"] | int,
     reward: Shaped[Array, "*n"] | float,
 ) -> Float[Array, "*n M"]:
-    """The belief after `arm` paid `reward`, for one session or for n at once.
+    """Return the belief after `arm` paid `reward`, for one session or for n at once.
 
     Examples:
         >>> from lmab import LatentBandit
@@ -47,7 +47,7 @@ def update(
 
 
 def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Float[Array, "n M"]:
-    """belief * likelihood; where this product is all zero, the belief stays as it was."""
+    """Return belief * likelihood, or the unchanged belief of a row if this product is zero in every type."""
     product = belief * likelihood
     impossible = product.max(axis=1) <= 0
     if impossible.any():
@@ -56,7 +56,7 @@ def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Fl
 
 
 def rescale(belief: Float[Array, "n M"]) -> Float[Array, "n M"]:
-    """Scale rows that are too close to zero by a power of two."""
+    """Multiply rows that are too close to zero by a power of two."""
     top = belief.max(axis=1)
     low = top < _SMALL
     if low.any():
@@ -66,14 +66,15 @@ def rescale(belief: Float[Array, "n M"]) -> Float[Array, "n M"]:
 
 
 def normalise(belief: Float[Array, "*n M"]) -> Float[Array, "*n M"]:
-    """The belief as probabilities."""
+    """Return the belief as probabilities."""
     return belief / belief.sum(axis=-1, keepdims=True)
 
 
 def before_steps(bandit: LatentBandit, sessions: Sessions) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n M"]]]:
-    """The belief before every step, as probabilities: places in the log, at most one of a session, and their beliefs.
+    """Yield, for each step position, the rows of the log (at most one per session) and their normalised beliefs.
 
-    However the arms were chosen, given the session so far and the arm the next reward follows this belief.
+    Under any logging policy, the next reward given the session so far and the arm is distributed according to this
+    belief, if the model is correct.
     """
     for start in range(0, len(sessions), _SESSIONS):
         rows = np.arange(start, min(start + _SESSIONS, len(sessions)))
@@ -87,9 +88,9 @@ def before_steps(bandit: LatentBandit, sessions: Sessions) -> Iterator[tuple[Int
 
 
 def posterior(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
-    """Probability of each type given each whole session.
+    """Return the probability of each type given each whole session.
 
-    A session that is impossible in every type gets the weights, because the model says nothing about it.
+    A session that is impossible in every type gets the weights, because the model has no explanation of it.
     """
     logs = log_joint(bandit, sessions)
     top = logs.max(axis=1, keepdims=True)
@@ -100,9 +101,9 @@ def posterior(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
 
 
 def log_stays(bandit: LatentBandit, sessions: Sessions, steps: slice = slice(None)) -> Float[Array, "s M"]:
-    """log-probability, in every type, of what came after each step: the session went on, or was left.
+    """Return, for each type, the log-probability that the session continued or ended after each step.
 
-    It is 0 after the last step of a session whose end is unknown.
+    It is 0 after the last step of a session if it is unknown whether the session ended there.
     """
     assert bandit.leaving is not None
     after = np.full(sessions.n_steps, WENT_ON, np.uint8)
@@ -117,7 +118,7 @@ def log_stays(bandit: LatentBandit, sessions: Sessions, steps: slice = slice(Non
 
 
 def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
-    """log of weight times likelihood of each session, for every type; -inf where impossible."""
+    """Return the log of weight times likelihood of each session, for every type; -inf if impossible."""
     with np.errstate(divide="ignore"):
         logs = np.tile(np.log(bandit.weights), (len(sessions), 1))
         owner = np.repeat(np.arange(len(sessions)), np.diff(sessions.offsets))

@@ -1,4 +1,4 @@
-"""Bins: continuous rewards cut into a few values, as in the short-horizon algorithm of appendix B.2."""
+"""Discretisation of continuous rewards into a few values, as in the short-horizon algorithm of appendix B.2."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 
 Log = TypeVar("Log", bound=Sessions | Packed)
-BINS = 8  # Bins beside the one for 0.
-_TINY = float(np.finfo(np.float64).tiny)  # the edge above 0: every amount is at least this
-_REFINED = (8, 64)  # the fewest and the most bins of long logs
-_SESSIONS = 1 << 16  # Sessions whose rewards are looked at together.
-Pieces = Callable[[], Iterable[Float[Array, "_"]]]  # all rewards, whenever it is called, in the same pieces
-_DIGIT = 13  # bits that one pass tells about a quantile
+BINS = 8  # number of bins beside the one for 0
+_TINY = float(np.finfo(np.float64).tiny)  # the edge above 0, below every positive amount
+_REFINED = (8, 64)  # smallest and largest number of bins of `Bins.refined`
+_SESSIONS = 1 << 16  # sessions per chunk
+Pieces = Callable[[], Iterable[Float[Array, "_"]]]  # yields all rewards, in the same pieces at each call
+_DIGIT = 13  # bits of a quantile that one pass determines
 _SIGN = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Edges between bins, and the reward that stands for each bin."""
+    """Edges between bins, and the reward that represents each bin."""
 
-    edges: Float[Array, "E"]  # rising
-    values: Float[Array, "Z"]  # Z = E + 1, rising, but for the paper's 0 beyond its grid
+    edges: Float[Array, "E"]  # increasing
+    values: Float[Array, "Z"]  # Z = E + 1, increasing, except for the paper's 0 beyond its grid
 
     @classmethod
     def at_quantiles(cls, rewards: Float[Array, "S"], n_bins: int) -> Bins:
-        """Bins that hold equally many rewards each; the value of a bin is the mean of its rewards."""
+        """Return bins with equally many rewards each; the value of a bin is the mean of its rewards."""
         n_bins = check_count("bins", n_bins, minimum=2)
         edges = np.unique(np.quantile(rewards, np.arange(1, n_bins) / n_bins))
         counts, sums = counts_and_sums(lambda: [rewards], edges)
-        filled = np.flatnonzero(counts)  # Where many rewards are equal, the bin below them may hold none.
+        filled = np.flatnonzero(counts)  # If many rewards are equal, the bin below them may be empty.
         return cls(edges[filled[1:] - 1], sums[filled] / counts[filled])
 
     @classmethod
     def with_zero_apart(cls, rewards: Float[Array, "S"], n_bins: int = BINS) -> Bins:
-        """A bin for 0 alone, where it occurs, and at most `n_bins` bins at quantiles of the other rewards.
+        """Return a bin for 0 alone, if rewards of 0 occur, and at most `n_bins` quantile bins of the other rewards.
 
-        The value of a bin is the mean of its rewards, so that the mean of the log stays what it is. Rewards that are
-        mostly 0 and sometimes an amount (money, seconds of attention) keep what tells sessions apart: whether there
-        was an amount, and how large it was. Half of each quantile counts rewards, the other half sums them: few large
-        amounts may be most of the money, and one bin for all of them would hide which arms pay them.
+        The value of a bin is the mean of its rewards, so the mean of the log does not change. Rewards that are mostly 0
+        and sometimes an amount (money, seconds of attention) keep the information that distinguishes sessions: whether
+        there was an amount, and its size. Half of each quantile counts rewards, the other half sums them: few large
+        amounts may be most of the money, and one bin for all of them would hide the arms that pay them.
 
         Examples:
             >>> import numpy as np
@@ -62,7 +62,7 @@ class Bins:
 
     @classmethod
     def of_amounts(cls, sessions: Sessions | Packed, n_bins: int = BINS) -> Bins:
-        """What `with_zero_apart` gives for the rewards of a log, of which only a part is looked at at a time."""
+        """Return the bins of `with_zero_apart` for the rewards of a log, which are read in chunks."""
         return cls._zero_apart(lambda: (chunk.rewards for chunk in sessions.chunks(_SESSIONS)), n_bins)
 
     @classmethod
@@ -73,21 +73,21 @@ class Bins:
         if zeros:
             edges = np.union1d(edges, [edge for edge, beyond in ((0.0, below), (_TINY, above)) if beyond])
         counts, sums = counts_and_sums(pieces, edges)
-        filled = np.flatnonzero(counts)  # bins that no reward falls into are left out
+        filled = np.flatnonzero(counts)  # bins without rewards are dropped
         return cls(edges[filled[1:] - 1], sums[filled] / counts[filled])
 
     @classmethod
     def refined(cls, sessions: Sessions) -> Bins:
-        """Bins at quantiles, more of them in longer logs, so that the bias of cutting vanishes: N^(1/3), 8 to 64."""
+        """Return N^(1/3) quantile bins, from 8 to 64, so that the discretisation bias vanishes."""
         return cls.at_quantiles(sessions.rewards, int(np.clip(round(len(sessions) ** (1 / 3)), *_REFINED)))
 
     @classmethod
     def on_grid(cls, horizon: int, epsilon: float, scale: float = 1.0, *, beyond: str = "ends") -> Bins:
-        """The grid of appendix B.2, for rewards of standard deviation `scale`: rewards are rounded down to it.
+        """Return the grid of appendix B.2 for rewards of standard deviation `scale`, which are rounded down to it.
 
         Rewards beyond the grid stay at its "ends", or become "zero" as in the paper. Learners leave them at the ends: a
-        policy that cuts what it observes cannot tell a 0 from the middle. Such rewards are so rare that both are within
-        the error of Lemma B.5.
+        policy that discretises its observations cannot distinguish a 0 from the middle. Such rewards are so rare that
+        both choices are within the error of Lemma B.5.
         """
         check("beyond", beyond, OneOf(("ends", "zero")))
         grid = gaussian_grid(horizon, epsilon) * scale
@@ -97,23 +97,25 @@ class Bins:
 
     @classmethod
     def of_log(cls, sessions: Sessions, bins: int | str | None, epsilon: float, scale: float | None = None) -> Bins:
-        """What learners mean by `bins`: a number of quantiles, "auto" for `refined`, None for the appendix's grid."""
+        """Return the bins that a learner's `bins` names: a number of quantiles, "auto" for `refined`, None for the
+        grid.
+        """
         if bins is None:
             return cls.on_grid(sessions.horizon, epsilon, scale or 1.0)
         return cls.refined(sessions) if isinstance(bins, str) else cls.at_quantiles(sessions.rewards, bins)
 
     def edges_between(self, values: Float[Array, "V"]) -> Float[Array, "F"]:
-        """The edges below all of these values of bins but the first, where other bins are empty."""
+        """Return the edges below all of these values of bins except the first, if the other bins are empty."""
         if (np.diff(self.values) <= 0).any():
             raise InvalidArgument("bins must have rising values to be cut by a policy, got 0 beyond the grid")
         return self.edges[np.searchsorted(self.values, values[1:]) - 1]
 
     def apply(self, rewards: Float[Array, "S"]) -> Float[Array, "S"]:
-        """The value of the bin that each reward falls into."""
+        """Return the value of the bin of each reward."""
         return self.values[np.searchsorted(self.edges, rewards, side="right")]
 
     def cut(self, sessions: Log) -> Log:
-        """The log with its rewards cut; those of a packed log are cut whenever they are read."""
+        """Return the log with its rewards discretised; a packed log is discretised whenever it is read."""
         if isinstance(sessions, Packed):
             return sessions.cut(self.edges, self.values)  # type: ignore[return-value]
         return replace(sessions, rewards=self.apply(sessions.rewards))
@@ -138,7 +140,7 @@ def _grid_edge(horizon: int, epsilon: float) -> float:
 
 
 def counts_and_sums(pieces: Pieces, edges: Float[Array, "E"]) -> tuple[Integer[Array, "Z"], Float[Array, "Z"]]:
-    """How many rewards lie between two edges, and their sums; an edge belongs to what lies above it."""
+    """Return the number and the sum of the rewards between two edges; an edge belongs to the bin above it."""
     size = len(edges) + 1
     counts, sums = np.zeros(size, np.int64), np.zeros(size)
     for rewards in pieces():
@@ -149,51 +151,56 @@ def counts_and_sums(pieces: Pieces, edges: Float[Array, "E"]) -> tuple[Integer[A
 
 
 def quantiles(pieces: Pieces, targets: Float[Array, "q"]) -> Float[Array, "e"]:
-    """The rewards other than 0 at which their shares pass the targets; half of a share counts them, half sums them.
+    """Return the rewards other than 0 at which their shares pass the targets; half of a share counts, half sums.
 
-    A reward is found bit by bit: each pass counts and sums the rewards that begin with the bits known so far by their
-    next bits. So a log of any size takes five passes and little memory.
+    Each pass counts and sums the rewards that begin with the bits determined so far, by their next bits. A log of any
+    size takes five passes and little memory.
 
     Examples:
         >>> import numpy as np
         >>> quantiles(lambda: [np.array([1.0, 3.0, 0.0]), np.array([20.0, 10.0])], np.array([0.5]))
         array([10.])
     """
-    known, owner = np.zeros(1, np.uint64), np.zeros(len(targets), np.int64)  # first bits, and those of each target
-    below, total = np.zeros((len(targets), 2)), np.zeros(2)  # number and size of what lies below the known bits
+    prefixes, row_of_target = (
+        np.zeros(1, np.uint64),
+        np.zeros(len(targets), np.int64),
+    )  # leading bits of the quantiles, and the entry of each target
+    below, total = np.zeros((len(targets), 2)), np.zeros(2)  # number and sum of the rewards below these bits
     for shift in range(4 * _DIGIT, -1, -_DIGIT):
-        found = _by_next_bits(pieces, known, shift)
-        total = found.sum(axis=(0, 1)) if shift == 4 * _DIGIT else total
+        mass = _by_next_bits(pieces, prefixes, shift)
+        total = mass.sum(axis=(0, 1)) if shift == 4 * _DIGIT else total
         next_bits = np.empty(len(targets), np.uint64)
-        for number, (target, own) in enumerate(zip(targets.tolist(), owner.tolist(), strict=True)):
-            reached = below[number] + np.cumsum(found[own], axis=0)
+        for number, (target, row) in enumerate(zip(targets.tolist(), row_of_target.tolist(), strict=True)):
+            reached = below[number] + np.cumsum(mass[row], axis=0)
             passed = np.searchsorted((reached / total).sum(axis=1) / 2, target, side="right")
-            filled = np.flatnonzero(found[own, :, 0])  # rounding must not lead to where no reward is
+            filled = np.flatnonzero(mass[row, :, 0])  # rounding must not lead to bits without rewards
             here = int(filled[min(np.searchsorted(filled, passed), len(filled) - 1)])
-            below[number] = reached[here] - found[own, here]
+            below[number] = reached[here] - mass[row, here]
             next_bits[number] = here
-        known, owner = np.unique((known[owner] << np.uint64(_DIGIT)) | next_bits, return_inverse=True)
-    return _rewards(known)
+        prefixes, row_of_target = np.unique(
+            (prefixes[row_of_target] << np.uint64(_DIGIT)) | next_bits, return_inverse=True
+        )
+    return _rewards(prefixes)
 
 
-def _by_next_bits(pieces: Pieces, known: Shaped[Array, "k"], shift: int) -> Float[Array, "k n 2"]:
-    """Number and size of the rewards that begin with the known bits, by their next bits."""
+def _by_next_bits(pieces: Pieces, prefixes: Shaped[Array, "k"], shift: int) -> Float[Array, "k n 2"]:
+    """Return the number and the sum of the rewards with these leading bits, by their next bits."""
     n = 1 << _DIGIT
-    found = np.zeros((2, len(known) * n))
+    mass = np.zeros((2, len(prefixes) * n))
     for rewards in pieces():
         others = rewards[rewards != 0]
         bits = _keys(others) >> np.uint64(shift)
         first = bits >> np.uint64(_DIGIT)
-        place = np.minimum(np.searchsorted(known, first), len(known) - 1)
-        here = known[place] == first
+        place = np.minimum(np.searchsorted(prefixes, first), len(prefixes) - 1)
+        here = prefixes[place] == first
         cells = place[here] * n + (bits[here] & np.uint64(n - 1)).astype(np.int64)
-        found[0] += np.bincount(cells, minlength=len(known) * n)
-        found[1] += np.bincount(cells, np.abs(others[here]), minlength=len(known) * n)
-    return found.T.reshape(len(known), n, 2)
+        mass[0] += np.bincount(cells, minlength=len(prefixes) * n)
+        mass[1] += np.bincount(cells, np.abs(others[here]), minlength=len(prefixes) * n)
+    return mass.T.reshape(len(prefixes), n, 2)
 
 
 def _keys(rewards: Float[Array, "s"]) -> Shaped[Array, "s"]:
-    """Whole numbers in the order of the rewards, with all of their bits."""
+    """Return integers in the order of the rewards, with all of their bits."""
     bits = rewards.view(np.uint64)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 

@@ -1,4 +1,4 @@
-"""Categorical: rewards on finitely many values; Bernoulli rewards are categorical on 0 and 1."""
+"""Categorical rewards: finitely many values; Bernoulli rewards are categorical on 0 and 1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Categorical:
 
     probabilities: Float[Array, "M A Z"]  # P(value z | type m, arm a): the paper's mu_m(a, z)
     values: Float[Array, "Z"]  # distinct rewards
-    edges: Float[Array, "E"] | None = None  # where continuous rewards were cut: those between two edges are one value
+    edges: Float[Array, "E"] | None = None  # bin edges of discretised rewards: rewards between two edges have one value
 
     def __post_init__(self) -> None:
         probabilities = check_distribution("probabilities", check_array("probabilities", self.probabilities, ndim=3))
@@ -55,7 +55,7 @@ class Categorical:
 
     @classmethod
     def bernoulli(cls, means: Any) -> Categorical:
-        """Rewards 0 and 1 with the given means (M, A)."""
+        """Return rewards 0 and 1 with the given means (M, A)."""
         means = check_array("means", means, ndim=2)
         if (means < 0).any() or (means > 1).any():
             where = tuple(int(i) for i in np.argwhere((means < 0) | (means > 1))[0])
@@ -84,7 +84,7 @@ class Categorical:
 
     @cached_property
     def table(self) -> Float[Array, "D M"]:
-        """Row a*Z + z holds P(value z | m, arm a) for every type m; the code of an observation is its row."""
+        """Return the probabilities by code: row a*Z + z holds P(value z | m, arm a) for every type m."""
         n_types, n_arms, n_values = self.probabilities.shape
         return np.ascontiguousarray(self.probabilities.reshape(n_types, n_arms * n_values).T)
 
@@ -97,15 +97,15 @@ class Categorical:
         return float(self.values.min()), float(self.values.max())
 
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
-        """The outcomes are the values themselves; `bins` is ignored."""
+        """Return the observation model with the values as outcomes; `bins` is ignored."""
         return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
 
     def joined(self, others: Sequence[Categorical]) -> Categorical:
-        """These types and those of `others`, one after another; all have the same arms and values."""
+        """Return the types of this model and of `others` in one model; all have the same arms and values."""
         return replace(self, probabilities=np.concatenate([each.probabilities for each in (self, *others)]))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Categorical:
-        """The same rewards, with no value less likely than `least`; `values` that were never seen get `least`."""
+        """Return the same rewards with value probabilities of at least `least`; new `values` get `least`."""
         known = self.values if values is None else np.union1d(values, self.values)
         probabilities = np.zeros((*self.means.shape, len(known)))
         probabilities[:, :, np.searchsorted(known, self.values)] = self.probabilities
@@ -118,25 +118,25 @@ class Categorical:
 
     @cached_property
     def cumulative(self) -> Float[Array, "cells Y"]:
-        """Cumulative probabilities without the last column, one row per (type, arm)."""
+        """Return the cumulative probabilities without the last column, one row per (type, arm)."""
         return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
 
     def places(self, rewards: Any, n_places: int) -> Integer[Array, "n"]:
-        """The place of each reward among the values after each of which people may leave."""
+        """Return the column of `leaving` of each reward."""
         return self.encode(rewards)
 
     def shares_of_places(self, n_places: int) -> Float[Array, "M A Z"]:
-        """The probability of each place."""
+        """Return the probability of each column of `leaving`."""
         return self.probabilities
 
     def encode(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
-        """The index of each reward among `values`; another reward raises, unless `edges` say where it belongs."""
+        """Return the index of each reward among `values`; raise for others, unless `edges` assign them to a bin."""
         if self.edges is not None:
             return np.searchsorted(self.edges, rewards, side="right")
         return index_among(self.values, rewards)
 
     def codes(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
-        """One code a*Z + z in [0, D) per step, with D = A*Z, in the smallest unsigned type that can hold it."""
+        """Return the code a*Z + z in [0, A*Z) of each step, in the smallest unsigned integer type."""
         codes = np.asarray(arms, np.int64) * self.n_values + self.encode(rewards)
         return codes.astype(np.min_scalar_type(self.n_arms * self.n_values - 1))
 
@@ -150,23 +150,23 @@ class Categorical:
     def quantile(
         self, types: Integer[Array, "n"], arms: Integer[Array, "n"], shares: Float[Array, "n"]
     ) -> Float[Array, "n"]:
-        """The reward of each arm in a type that is passed with probability 1 - share."""
+        """Return the reward of each arm in a type that is exceeded with probability 1 - share."""
         below = self.probabilities[types, arms].cumsum(axis=1) <= shares[:, None]
         return self.values[np.minimum(below.sum(axis=1), self.n_values - 1)]
 
     def cuts(self, n: int) -> None:
-        """Rewards take finitely many values and need no cuts."""
+        """Return None, because rewards with finitely many values are not discretised."""
         return
 
     def below(self, edges: Float[Array, "E"]) -> Float[Array, "M A E"]:
-        """The chance of a reward below each edge."""
+        """Return the probability of a reward below each edge."""
         return self.probabilities @ (self.values[:, None] < edges).astype(np.float64)
 
     def recentred(self, drawn: Sequence[Categorical]) -> list[Categorical]:
-        """Draws around these rewards, with no arm's mean above its own on average.
+        """Return the draws, rescaled if their average mean of an arm and type exceeds the mean of this model.
 
-        Moves in logits that are as likely up as down raise small probabilities on average, which the log does not ask
-        for: rare rewards would seem worth twice what they are.
+        Symmetric noise on logits raises small probabilities on average, which would overstate the value of rare
+        rewards.
         """
         average = np.mean([each.probabilities for each in drawn], axis=0)
         raised = average @ self.values > self.means
@@ -176,32 +176,32 @@ class Categorical:
         return [Categorical(each / each.sum(axis=2, keepdims=True), self.values) for each in lowered]
 
     def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """P(reward | type, arm) for every type."""
+        """Return P(reward | type, arm) for every type."""
         return self.table[np.asarray(arms, np.int64) * self.n_values + self.encode(rewards)]
 
     def log_likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The logarithm of `likelihood`; -inf where that is zero."""
+        """Return the logarithm of `likelihood`; -inf if it is zero."""
         with np.errstate(divide="ignore"):
             return np.log(self.likelihood(arms, rewards))
 
     def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The likelihood up to one factor per row; a belief needs no more."""
+        """Return the likelihood up to one factor per row, which suffices for a belief."""
         return self.likelihood(arms, rewards)
 
     def distances(self, other: Categorical) -> Float[Array, "M K"]:
-        """max over arms of the L1 distance between reward distributions, for every pair of types."""
+        """Return the largest L1 distance over arms between reward distributions, for every pair of types."""
         values = np.union1d(self.values, other.values)
         mine, theirs = self._on(values), other._on(values)
         return np.stack([np.abs(mine - type_).sum(axis=2).max(axis=1) for type_ in theirs], axis=1)
 
     def _on(self, values: Float[Array, "Y"]) -> Float[Array, "M A Y"]:
-        """The same probabilities on a larger set of values."""
+        """Return the same probabilities on a larger set of values."""
         wide = np.zeros((self.n_types, self.n_arms, len(values)))
         wide[:, :, np.searchsorted(values, self.values)] = self.probabilities
         return wide
 
     def relabel(self, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Categorical:
-        """Type i of the result is type `types[i]` of this one; the same for arms."""
+        """Return rewards with type i taken from `types[i]` of this model; the same for arms."""
         return Categorical(take(self.probabilities, types, arms), self.values, self.edges)
 
     def only_arms(self, arms: Sequence[int]) -> Categorical:
@@ -209,7 +209,7 @@ class Categorical:
         return Categorical(self.probabilities[:, arms], self.values, self.edges)
 
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Categorical:
-        """These arms and `count` new ones, which have the probabilities `law` (Z,) in every type."""
+        """Return these arms and `count` new ones, which have the probabilities `law` (Z,) in every type."""
         if law is None:
             average = np.einsum("m,maz->z", weights, self.probabilities)
             law = average / average.sum()

@@ -1,4 +1,4 @@
-"""Counts: rewards that count something (items bought, pages, minutes), with one Poisson law per type and arm."""
+"""Poisson rewards: counts (items bought, pages, minutes), with one mean per type and arm."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..errors import InvalidArgument
 from ..files import Record
 from .rewards import Channel, take
 
-_FAR = 12.0  # Standard deviations above a mean beyond which no count is looked for.
+_FAR = 12.0  # standard deviations above a mean beyond which counts are ignored
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Poisson rewards 0, 1, 2, ...: their variance is their mean.
+    """Poisson rewards 0, 1, 2, ...: their variance equals their mean.
 
     Examples:
         >>> import numpy as np
@@ -28,7 +28,7 @@ class Counts:
     """
 
     family: ClassVar[str] = "counts"
-    discrete: ClassVar[bool] = False  # there are infinitely many counts
+    discrete: ClassVar[bool] = False  # the support is infinite
     by_value: ClassVar[bool] = False
     values: ClassVar[None] = None
 
@@ -55,7 +55,7 @@ class Counts:
 
     @property
     def spread(self) -> float:
-        """The largest standard deviation."""
+        """Return the largest standard deviation."""
         return float(np.sqrt(self.means.max()))
 
     @property
@@ -63,9 +63,11 @@ class Counts:
         return 0.0, np.inf
 
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
-        """Counts cut into `bins` bins per arm, at quantiles of their mixture over the types, none of them empty.
+        """Return the observation model of counts in `bins` bins per arm, cut at quantiles of their mixture over the
+        types.
 
-        A bin tells less than the count, so a plan earns at least as much from counts as from bins.
+        A bin is less informative than the count, so the value of a plan with bins is a lower bound for plans with
+        counts.
         """
         last = np.stack([_rising(self._quantiles(weights, arm, bins)) for arm in range(self.n_arms)])
         first = np.concatenate([np.zeros((self.n_arms, 1)), last + 1], axis=1)
@@ -77,7 +79,7 @@ class Counts:
         return Channel(np.ascontiguousarray(table), middle, edges)
 
     def places(self, rewards: Float[Array, "n"], n_places: int) -> Integer[Array, "n"]:
-        """The place of each count among 0, 1, ... and the last one, which stands for all larger counts too.
+        """Return the column of `leaving` of each count; the last column also stands for all larger counts.
 
         Examples:
             >>> Counts(np.array([[2.0]])).places(np.array([0.0, 1.0, 7.0]), 3)
@@ -86,7 +88,7 @@ class Counts:
         return np.minimum(require_counts(np.asarray(rewards, np.float64)), n_places - 1).astype(np.int64)
 
     def shares_of_places(self, n_places: int) -> Float[Array, "M A Z"]:
-        """The probability of each place."""
+        """Return the probability of each column of `leaving`."""
         from scipy.special import gammaln, xlogy
 
         counts = np.arange(n_places - 1.0)
@@ -94,7 +96,9 @@ class Counts:
         return np.concatenate([each, np.maximum(1 - each.sum(axis=2, keepdims=True), 0.0)], axis=2)
 
     def staying(self, channel: Channel, leaving: Float[Array, "M A Z"]) -> Channel:
-        """What sessions show that go on, where the channel has counts in bins and the last chance is of larger ones."""
+        """Return the observation probabilities in sessions that continue, for binned counts and any columns of
+        `leaving`.
+        """
         assert channel.edges is not None
         n_places, last = leaving.shape[2], leaving[:, :, -1]
         table = channel.table.reshape(self.n_arms, -1, self.n_types).copy()
@@ -106,7 +110,7 @@ class Counts:
         return channel._replace(table=np.ascontiguousarray(np.maximum(table, 0.0).reshape(-1, self.n_types)))
 
     def _quantiles(self, weights: Float[Array, "M"], arm: int, parts: int) -> Float[Array, "E"]:
-        """The counts at which the share of an arm's rewards passes 1, 2, ... of `parts` parts."""
+        """Return the counts at which the distribution function of an arm passes 1, 2, ... of `parts` equal parts."""
         from scipy.special import pdtr
 
         counts = np.arange(_highest(self.means[:, arm]) + 1.0)
@@ -114,11 +118,11 @@ class Counts:
         return counts[np.minimum(np.searchsorted(shares, np.arange(1, parts) / parts), len(counts) - 1)]
 
     def joined(self, others: Sequence[Counts]) -> Counts:
-        """These types and those of `others`, one after another."""
+        """Return the types of this model and of `others` in one model."""
         return Counts(np.concatenate([each.means for each in (self, *others)]))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Counts:
-        """The same rewards, with no mean below `least`: where it is 0, every count but 0 is impossible."""
+        """Return the same rewards with means of at least `least`; a mean of 0 makes every other count impossible."""
         return Counts(np.maximum(self.means, least))
 
     def __str__(self) -> str:
@@ -132,13 +136,13 @@ class Counts:
     def quantile(
         self, types: Integer[Array, "n"], arms: Integer[Array, "n"], shares: Float[Array, "n"]
     ) -> Float[Array, "n"]:
-        """The count of each arm in a type that is passed with probability 1 - share."""
+        """Return the count of each arm in a type that is exceeded with probability 1 - share."""
         from scipy.stats import poisson
 
         return np.asarray(poisson.ppf(shares, self.means[types, arms]), np.float64)
 
     def cuts(self, n: int) -> Float[Array, "n"]:
-        """About n quantiles of all counts, every second of them half way between two counts."""
+        """Return about n quantiles of all counts, every second of them half way between two counts."""
         pooled = Counts(self.means.reshape(-1, 1))
         equal = np.full(pooled.n_types, 1 / pooled.n_types)
         counts = _rising(pooled._quantiles(equal, 0, n + 1)[::2])
@@ -147,38 +151,40 @@ class Counts:
         return points
 
     def below(self, edges: Float[Array, "E"]) -> Float[Array, "M A E"]:
-        """The chance of a count below each edge."""
+        """Return the probability of a count below each edge."""
         return _below(edges, self.means[:, :, None])
 
     def recentred(self, drawn: Sequence[Counts]) -> Sequence[Counts]:
-        """Draws around these rewards, with no mean above its own on average, as moves in logarithms would raise it."""
+        """Return the draws, rescaled if their average mean exceeds the mean of this model, as noise on logarithms
+        causes.
+        """
         average = np.mean([each.means for each in drawn], axis=0)
         factor = np.where(average > self.means, self.means / np.maximum(average, np.finfo(float).tiny), 1.0)
         return [Counts(each.means * factor) for each in drawn]
 
     def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """P(reward | type, arm) for every type."""
+        """Return P(reward | type, arm) for every type."""
         return np.exp(self.log_likelihood(arms, rewards))
 
     def log_likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The logarithm of `likelihood`; -inf where that is zero."""
+        """Return the logarithm of `likelihood`; -inf if it is zero."""
         from scipy.special import gammaln, xlogy
 
         counts, means = require_counts(np.asarray(rewards, np.float64))[:, None], self.means.T[arms]
         return np.asarray(xlogy(counts, means) - means - gammaln(counts + 1))
 
     def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The likelihood up to one factor per row, so that a count far from every mean still tells types apart."""
+        """Return the likelihood up to one factor per row, so that a count far from every mean is still informative."""
         logs = self.log_likelihood(arms, rewards)
         top = logs.max(axis=1, keepdims=True)
         return np.exp(logs - np.where(np.isfinite(top), top, 0.0))
 
     def distances(self, other: Counts) -> Float[Array, "M K"]:
-        """max over arms of the difference of means, for every pair of types."""
+        """Return the largest difference of means over arms, for every pair of types."""
         return np.stack([np.abs(self.means - one).max(axis=1) for one in other.means], axis=1)
 
     def relabel(self, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Counts:
-        """Type i of the result is type `types[i]` of this one; the same for arms."""
+        """Return rewards with type i taken from `types[i]` of this model; the same for arms."""
         return Counts(take(self.means, types, arms))
 
     def only_arms(self, arms: Sequence[int]) -> Counts:
@@ -186,7 +192,7 @@ class Counts:
         return Counts(self.means[:, arms])
 
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Counts:
-        """These arms and `count` new ones, which have the mean `law` in every type."""
+        """Return these arms and `count` new ones, which have the mean `law` in every type."""
         mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)
         return Counts(np.hstack([self.means, np.full((self.n_types, count), mean[0])]))
 
@@ -199,7 +205,7 @@ class Counts:
 
 
 def require_counts(rewards: Float[Array, "n"]) -> Float[Array, "n"]:
-    """The rewards, which must be whole numbers of at least 0."""
+    """Return the rewards, or raise `InvalidArgument` if they are not integers of at least 0."""
     wrong = (rewards < 0) | (rewards != np.floor(rewards))
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
@@ -211,19 +217,19 @@ def require_counts(rewards: Float[Array, "n"]) -> Float[Array, "n"]:
 
 
 def _highest(means: Float[Array, "M"]) -> int:
-    """A count that is next to never passed."""
+    """Return a count that is exceeded with negligible probability."""
     top = float(means.max())
     return int(np.ceil(top + _FAR * np.sqrt(top) + _FAR))
 
 
 def _rising(counts: Float[Array, "n"]) -> Float[Array, "n"]:
-    """The counts, raised until each is above the one before."""
+    """Return the counts, raised until each exceeds the previous one."""
     steps = np.arange(len(counts))
     return np.maximum.accumulate(counts - steps) + steps
 
 
 def _below(edges: Float[Array, "*e"], means: Float[Array, "*m"]) -> Float[Array, "..."]:
-    """The chance of a count below each edge."""
+    """Return the probability of a count below each edge."""
     from scipy.special import pdtr
 
     highest = np.ceil(edges) - 1

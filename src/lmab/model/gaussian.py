@@ -1,4 +1,4 @@
-"""Gaussian: normal rewards with one standard deviation for all arms and types."""
+"""Gaussian rewards: normal distributions with one standard deviation for all arms and types."""
 
 from __future__ import annotations
 
@@ -61,15 +61,17 @@ class Gaussian:
         return -np.inf, np.inf
 
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
-        """Rewards cut into `bins` bins per arm, at quantiles of their mixture over the types.
+        """Return the observation model of rewards in `bins` bins per arm, cut at quantiles of their mixture over the
+        types.
 
-        A bin tells less than the reward, so a plan earns at least as much from rewards as from bins.
+        A bin is less informative than the reward, so the value of a plan with bins is a lower bound for plans with
+        rewards.
         """
-        halves = self._quantiles(weights, 2 * bins)  # edges, and between them the rewards of the bins
+        halves = self._quantiles(weights, 2 * bins)  # edges, alternating with the values of the bins between them
         return Channel(self._bin_table(halves[:, 1::2]), halves[:, ::2], halves[:, 1::2])
 
     def _quantiles(self, weights: Float[Array, "M"], parts: int) -> Float[Array, "A E"]:
-        """parts - 1 quantiles of every arm's rewards over all types, by bisection."""
+        """Return parts - 1 quantiles of the rewards of every arm over all types, by bisection."""
         from scipy.special import ndtr
 
         targets = np.arange(1, parts) / parts
@@ -82,7 +84,7 @@ class Gaussian:
         return (low + high) / 2
 
     def _bin_table(self, edges: Float[Array, "A E"]) -> Float[Array, "D M"]:
-        """Row a*Z + z: probability of bin z of arm a in every type."""
+        """Return the bin probabilities by code: row a*Z + z holds the probability of bin z of arm a in every type."""
         from scipy.special import ndtr
 
         below = ndtr((edges[:, :, None] - self.means.T[:, None, :]) / self.scale)
@@ -91,12 +93,12 @@ class Gaussian:
         return np.ascontiguousarray(np.diff(cumulative, axis=1).reshape(-1, self.n_types))
 
     def joined(self, others: Sequence[Gaussian]) -> Gaussian:
-        """These types and those of `others`, one after another; the scale is the mean of the scales."""
+        """Return the types of this model and of `others` in one model; the scale is the mean of the scales."""
         every = (self, *others)
         return Gaussian(np.concatenate([each.means for each in every]), float(np.mean([each.scale for each in every])))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Gaussian:
-        """The same rewards, because no normal reward is impossible."""
+        """Return the same rewards, because no normal reward is impossible."""
         return self
 
     def __str__(self) -> str:
@@ -110,49 +112,49 @@ class Gaussian:
     def quantile(
         self, types: Integer[Array, "n"], arms: Integer[Array, "n"], shares: Float[Array, "n"]
     ) -> Float[Array, "n"]:
-        """The reward of each arm in a type that is passed with probability 1 - share."""
+        """Return the reward of each arm in a type that is exceeded with probability 1 - share."""
         from scipy.special import ndtri
 
         return np.asarray(self.means[types, arms] + self.scale * ndtri(shares))
 
     def cuts(self, n: int) -> Float[Array, "n"]:
-        """n quantiles of a normal law with the mean and the variance of all rewards."""
+        """Return n quantiles of a normal distribution with the mean and the variance of all rewards."""
         from scipy.special import ndtri
 
         spread = np.sqrt(self.means.var() + self.scale**2)
         return self.means.mean() + spread * np.asarray(ndtri(np.arange(1, n + 1) / (n + 1)))
 
     def below(self, edges: Float[Array, "E"]) -> Float[Array, "M A E"]:
-        """The chance of a reward below each edge."""
+        """Return the probability of a reward below each edge."""
         from scipy.special import ndtr
 
         return np.asarray(ndtr((edges - self.means[:, :, None]) / self.scale))
 
     def recentred(self, drawn: Sequence[Gaussian]) -> Sequence[Gaussian]:
-        """The draws as they are: means move up as far as down."""
+        """Return the draws unchanged: symmetric noise on means does not change their average."""
         return drawn
 
     def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """Density of the reward in every type."""
+        """Return the density of the reward in every type."""
         return np.exp(self.log_likelihood(arms, rewards))
 
     def log_likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """Log density of the reward in every type."""
+        """Return the log-density of the reward in every type."""
         deviation = (np.asarray(rewards, np.float64)[:, None] - self.means.T[arms]) / self.scale
         return -0.5 * deviation**2 - np.log(self.scale * np.sqrt(2 * np.pi))
 
     def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The density up to one factor per row, so that a reward far from every mean still tells types apart."""
+        """Return the density up to one factor per row, so that a reward far from every mean is still informative."""
         logs = self.log_likelihood(arms, rewards)
         return np.exp(logs - logs.max(axis=1, keepdims=True))
 
     def distances(self, other: Gaussian) -> Float[Array, "M K"]:
-        """max over arms of the difference of means (plus that of the scales), for every pair of types."""
+        """Return the largest difference of means over arms (plus that of the scales), for every pair of types."""
         gaps = np.stack([np.abs(self.means - type_).max(axis=1) for type_ in other.means], axis=1)
         return gaps + abs(self.scale - other.scale)
 
     def relabel(self, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Gaussian:
-        """Type i of the result is type `types[i]` of this one; the same for arms."""
+        """Return rewards with type i taken from `types[i]` of this model; the same for arms."""
         return Gaussian(take(self.means, types, arms), self.scale)
 
     def only_arms(self, arms: Sequence[int]) -> Gaussian:
@@ -160,7 +162,7 @@ class Gaussian:
         return Gaussian(self.means[:, arms], self.scale)
 
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Gaussian:
-        """These arms and `count` new ones, which have the mean `law` in every type."""
+        """Return these arms and `count` new ones, which have the mean `law` in every type."""
         mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)
         return Gaussian(np.hstack([self.means, np.full((self.n_types, count), mean[0])]), self.scale)
 

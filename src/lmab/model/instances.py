@@ -1,4 +1,4 @@
-"""random_bandit: seeded random latent bandits of the paper's kind, ordinary ones, and ones where information costs."""
+"""Seeded random latent bandits as in the paper, typical ones, and ones in which information is costly."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def random_bandit(
             weights, so that the means have rank `rank` for any number of types (the paper's section 4).
         ordinary: types are Dirichlet(1) mixtures of `rank` random mean vectors.
         spread: the same with Dirichlet(0.2): types near the base vectors.
-        hard: each type has good arms of its own (0.95 against 0.10), cheap arms reveal the bits of the type's
-            number (0.02 against 0.70), one safe arm pays the same everywhere, and the other arms are of no use. A
+        hard: each type has its good arms (0.95 against 0.10), cheap arms reveal the bits of the type's
+            number (0.02 against 0.70), one safe arm has the same mean in every type, and the other arms are useless. A
             policy that never pays for information plays the safe arm.
-        deep: the same, but the safe arm pays more than a guess until every bit is known.
+        deep: the same, but the safe arm pays more than a guess until every bit is revealed.
 
     Args:
         n_types: M, at least 1.
         n_arms: A; `hard` and `deep` need one per type, one per bit and the safe one.
         rank: dimension of the space that the means span (not used by `hard` and `deep`).
         rng: a generator or a seed; the same seed gives the same bandit.
+
 
     Examples:
         >>> import numpy as np, lmab
@@ -77,7 +78,7 @@ def _revealing(safe_is_best: bool) -> Callable[[int, int, int, np.random.Generat
                 f"n_arms must be at least {n_types + n_bits + 1} here (one per type, {n_bits} that reveal, "
                 f"a safe one), got {n_arms}"
             )
-        weights = _weights(n_types, rng, concentration=20)  # no type is so likely that a guess pays
+        weights = _weights(n_types, rng, concentration=20)  # no type is so probable that a guess pays
         good = np.where(np.eye(n_types, dtype=bool), 0.95, 0.10)
         bits = (np.arange(n_types)[:, None] >> np.arange(n_bits)) & 1
         reveal = np.where(bits == 1, 0.70, 0.02)

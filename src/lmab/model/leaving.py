@@ -1,7 +1,7 @@
-"""What a session earns until the person leaves, where rewards are ignored or the type is known.
+"""Values under attrition of policies that ignore rewards, and values if the type is known.
 
-After arm a a session of type m goes on with probability `stays[a, m]`. In a known type arms a, b, ... earn
-R_a + s_a (R_b + s_b (...)), so their order matters. All arrays are (A, M) here: a row per arm.
+After arm a, a session of type m continues with probability `stays[a, m]`. If the type is known, playing a, b, ... has
+the value R_a + s_a (R_b + s_b (...)), which depends on the order. All arrays have shape (A, M): a row per arm.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 
-_WIDTH = 1 << 14  # sets of arms of one length that `best_list` keeps; the list is the best one where there are no more
-_NEVER = -1e200  # value of a list that is longer than the arms that are left
+_WIDTH = 1 << 14  # arm sets of one length that `best_fixed_sequence` keeps; the search is exact if there are no more
+_NEVER = -1e200  # value of a sequence that is longer than the number of remaining arms
 
 
 def one_arm(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> Float[Array, "T A M"]:
-    """What every arm earns in every type when it is played at all of 0, 1, ..., H steps: v_t = R + s v_(t-1)."""
+    """Return the values of playing an arm at each of 0, 1, ..., H steps, for each type: v_t = R + s v_(t-1)."""
     values = np.zeros((horizon + 1, *means.shape))
     for steps in range(1, horizon + 1):
         values[steps] = means + stays * values[steps - 1]
@@ -25,14 +25,14 @@ def one_arm(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int
 
 
 class Extremes(NamedTuple):
-    """What the best and the worst choice of arms earn in 0, 1, ..., H steps where the type is known."""
+    """Values of the best and of the worst policy for 0, 1, ..., H steps to go if the type is known."""
 
     best: Float[Array, "T M"]
     worst: Float[Array, "T M"]
 
 
 def known(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> Extremes:
-    """The best is K_t = max_a R_a + s_a K_(t-1): no policy earns more; the worst takes the least instead."""
+    """Return the values for a known type: the best is K_t = max_a R_a + s_a K_(t-1), the worst takes the minimum."""
     best, worst = np.zeros((2, horizon + 1, means.shape[1]))
     for steps in range(1, horizon + 1):
         best[steps] = (means + stays * best[steps - 1]).max(axis=0)
@@ -43,10 +43,11 @@ def known(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) 
 def known_once(
     means: Float[Array, "A M"], stays: Float[Array, "A M"], played: Bool[Array, "n A"], steps: int
 ) -> Float[Array, "n M"]:
-    """What `steps` different arms that were not played earn at best in every type; all there are where fewer are left.
+    """Return the largest expected reward of `steps` distinct unplayed arms for each known type.
 
-    Whatever follows, a before b is no worse than b before a where R_a (1 - s_b) >= R_b (1 - s_a). So the best list of
-    any set plays it by the index R / (1 - s), and a pass over the arms in this order finds the best set.
+    If fewer arms remain, all of them are played. Playing a before b is at least as good as b before a if R_a (1 - s_b)
+    >= R_b (1 - s_a), whatever follows. So every set is best played in decreasing order of R / (1 - s), and one dynamic
+    program over the arms in this order finds the best set.
 
     Examples:
         >>> means, stays = np.array([[0.5], [0.9], [0.4]]), np.array([[1.0], [0.1], [0.9]])
@@ -62,13 +63,13 @@ def known_once(
         for arm in order[::-1, m].tolist():
             longer = np.maximum(best[:, 1:], means[arm, m] + stays[arm, m] * best[:, :-1])
             best[:, 1:] = np.where(free[:, arm, None], longer, best[:, 1:])
-        there = (best > _NEVER / 2).sum(axis=1) - 1  # the longest list that the arms left allow
+        there = (best > _NEVER / 2).sum(axis=1) - 1  # the longest sequence that the remaining arms allow
         result[:, m] = best[np.arange(len(best)), there]
     return result
 
 
 def lists_by_type(means: Float[Array, "A M"], stays: Float[Array, "A M"], steps: int) -> Integer[Array, "M A"]:
-    """All arms in an order for every type: the best list of `steps` arms first, then the others by their means."""
+    """Return a complete arm order for each type: the best sequence of `steps` arms, then the others by their means."""
     order = np.argsort(-_index(means, stays), axis=0, kind="stable")
     n_arms, n_types = means.shape
     best = np.full((n_types, steps + 1), _NEVER)
@@ -79,7 +80,7 @@ def lists_by_type(means: Float[Array, "A M"], stays: Float[Array, "A M"], steps:
         longer = means[arms, types, None] + stays[arms, types, None] * best[:, :-1]
         taken[place, :, 1:] = longer > best[:, 1:]
         best[:, 1:] = np.maximum(best[:, 1:], longer)
-    found = np.empty((n_types, n_arms), np.int64)
+    orders = np.empty((n_types, n_arms), np.int64)
     for m in range(n_types):
         left, first = min(steps, n_arms), []
         for place in range(n_arms):
@@ -87,12 +88,12 @@ def lists_by_type(means: Float[Array, "A M"], stays: Float[Array, "A M"], steps:
                 first.append(int(order[place, m]))
                 left -= 1
         others = np.setdiff1d(np.argsort(-means[:, m], kind="stable"), first, assume_unique=True)
-        found[m] = np.concatenate([np.array(first, np.int64), others])
-    return found
+        orders[m] = np.concatenate([np.array(first, np.int64), others])
+    return orders
 
 
 def _index(means: Float[Array, "A M"], stays: Float[Array, "A M"]) -> Float[Array, "A M"]:
-    """R / (1 - s); infinite with the sign of R where nobody leaves."""
+    """Return R / (1 - s); infinite with the sign of R if nobody leaves."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(stays < 1, means / (1 - stays), np.where(means == 0, 0.0, np.sign(means) * np.inf))
 
@@ -100,11 +101,11 @@ def _index(means: Float[Array, "A M"], stays: Float[Array, "A M"]) -> Float[Arra
 def best_list(
     means: Float[Array, "A M"], stays: Float[Array, "A M"], weights: Float[Array, "M"], steps: int, width: int = _WIDTH
 ) -> tuple[Integer[Array, "t"], float]:
-    """The list of `steps` different arms that earns most where rewards are ignored, and what it earns.
+    """Return the sequence of `steps` different arms with the largest value without looking at rewards, and this value.
 
-    Who is still there after some arms depends on the set of these arms, not on their order: dynamic programming over
-    sets. Where more than `width` sets of one length exist, those that promise most are kept, and the list is good but
-    may not be the best one.
+    The probability that a session continues after some arms depends on the set of these arms, not on their order, so
+    this is a dynamic program over sets. If there are more than `width` sets of one length, only the most promising ones
+    are kept (beam search), and the sequence may not be the best one.
     """
     ahead = known(means, stays, steps).best
     sets, mass = np.zeros((1, len(means)), bool), weights[None]
@@ -127,7 +128,7 @@ def best_list(
 
 
 def _most_promising(promise: Float[Array, "n A"], most: int) -> tuple[Integer[Array, "k"], Integer[Array, "k"]]:
-    """Rows and columns of the finite entries, at most `most` of them."""
+    """Return rows and columns of the finite entries, at most `most` of them, the largest first."""
     rows, columns = np.nonzero(np.isfinite(promise))
     if len(rows) > most:
         kept = np.sort(np.argpartition(-promise[rows, columns], most - 1)[:most])
@@ -136,7 +137,7 @@ def _most_promising(promise: Float[Array, "n A"], most: int) -> tuple[Integer[Ar
 
 
 def _best_of_equal_sets(sets: Bool[Array, "n A"], values: Float[Array, "n"]) -> Integer[Array, "k"]:
-    """The row with the highest value for every distinct set, the first among equals."""
+    """Return the row with the highest value for every distinct set, the first among equals."""
     order = np.lexsort((np.arange(len(values)), -values))
     packed = np.ascontiguousarray(np.packbits(sets[order], axis=1))
     keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()

@@ -1,7 +1,7 @@
-"""People: how the features of sessions are distributed, kept so coarsely that no row belongs to a single person.
+"""Distribution of the features over sessions, stored so coarsely that no row belongs to a single person.
 
-A prior over types remembers the features of its log, because plans, evaluations and simulations draw from them. It
-remembers combinations of bins and levels that at least 10 sessions share, and merges what is rarer.
+A prior over types stores the features of its log, because plans, evaluations and simulations draw from them. It stores
+combinations of bins and levels that at least 10 sessions share, and merges rarer ones.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from .. import files
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..data.features import Features
 
-LEAST = 10  # sessions that a level, a bin or a combination of them must have to be kept
-MOST_PEOPLE = 2_000  # combinations that are kept; rows that stand for more given ones
-_NOTHING = 1e-12  # A split that explains less of the effects is rounding.
+LEAST = 10  # minimum number of sessions of a stored level, bin or combination
+MOST_PEOPLE = 2_000  # maximum number of stored combinations; also of rows drawn from more given ones
+_NOTHING = 1e-12  # a split that explains less of the effects is due to rounding
 
 
 class Column(NamedTuple):
-    """A column of features in bins or levels. The last code is that of missing values and of all rare levels."""
+    """Column of features in bins or levels. The last code is that of missing values and of all rare levels."""
 
     codes: Integer[Array, "n"]
-    values: Shaped[Array, "k"]  # the value of each code; numbers rise
-    effects: Float[Array, "k M"]  # what each adds to the logits of the types
+    values: Shaped[Array, "k"]  # the value of each code; numbers increase
+    effects: Float[Array, "k M"]  # effect of each code on the logits of the types
 
     @property
     def is_text(self) -> bool:
@@ -35,10 +35,10 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Distribution of the features over sessions: distinct rows of values, and the share of the sessions of each."""
+    """Distribution of the features over sessions: distinct rows of values, and the number of sessions of each."""
 
     features: Features  # one entry per distinct row
-    counts: Float[Array, "n"]  # sessions that each row stands for
+    counts: Float[Array, "n"]  # number of sessions of each row
 
     @classmethod
     def of(cls, features: Features, rng: np.random.Generator | None = None) -> People:
@@ -47,15 +47,15 @@ class People:
         if features.n_rows > MOST_PEOPLE and len(rows) > MOST_PEOPLE:
             rng = np.random.default_rng(0) if rng is None else rng
             rows = rows[np.sort(rng.choice(len(rows), MOST_PEOPLE, replace=False))]
-        found, counts = np.unique(rows, return_counts=True)
-        return cls._with(features.columns, [column[found] for column in features.table], counts)
+        distinct_rows, counts = np.unique(rows, return_counts=True)
+        return cls._with(features.columns, [column[distinct_rows] for column in features.table], counts)
 
     @classmethod
     def shared(cls, names: Sequence[str], columns: Sequence[Column], counts: Float[Array, "n"]) -> People:
         """Return combinations of codes that at least 10 sessions share; `counts` are the sessions of each entry.
 
-        Rarer combinations are divided as long as both parts keep enough sessions, first by the columns that matter
-        most for the types. A column that is still mixed in a part becomes the mean of its numbers, or missing.
+        Rarer combinations are divided as long as both parts keep enough sessions, first by the columns that matter most
+        for the types. A column that is still mixed in a part becomes the mean of its numbers, or missing.
         """
         codes, group = np.unique(np.stack([column.codes for column in columns]), axis=1, return_inverse=True)
         sizes = np.bincount(group.ravel(), counts)
@@ -75,9 +75,10 @@ class People:
         return cls(Features(tuple(names), tuple(table), np.arange(len(counts), dtype=np.int32)), counts.astype(float))
 
     def calibrated(self, weights: Float[Array, "n M"], mean: Float[Array, "M"]) -> People:
-        """Return the same rows, counted so that their type weights have the mean of the log; merging moved it a little.
+        """Return the same rows with counts that restore the mean type weights of the log before merging.
 
-        This is the calibration estimator of survey sampling: the smallest relative changes (sum of squares) that do.
+        This is the calibration estimator of survey sampling: the smallest relative changes (sum of squares) with this
+        mean.
         """
         apart = weights - self.shares @ weights
         covariance = (self.shares[:, None] * apart).T @ apart
@@ -106,8 +107,8 @@ class People:
         names, table = [], []
         for name, values, kind in record.fields["columns"]:
             names.append(str(name))
-            found = np.array(values, object)
-            table.append(np.array([np.nan if one is None else one for one in values]) if kind == "f" else found)
+            column = np.array(values, object)
+            table.append(np.array([np.nan if one is None else one for one in values]) if kind == "f" else column)
         return cls._with(names, table, next(iter(record.arrays.values())))
 
 
@@ -118,7 +119,7 @@ def _parts(
     rest: Integer[Array, "r"],
     least: float,
 ) -> Iterator[Integer[Array, "r"]]:
-    """Divide the combinations `rest` in two, again and again, and yield the parts that no split explains better."""
+    """Divide the combinations `rest` in two repeatedly, and yield the parts that no split explains better."""
     waiting = [rest] if len(rest) else []
     while waiting:
         part = waiting.pop()
@@ -134,11 +135,11 @@ def _split(
 ) -> Bool[Array, "R"] | None:
     """Return the first part of the split that explains most of the effects, or None if no split keeps both large.
 
-    Numbers are cut at one place; of text one level is set apart, because only a level alone keeps its name.
+    Numbers are cut at one threshold. Of text, one level is separated, because only a level alone keeps its name.
     """
     best, result = _NOTHING, None
-    for column, own in zip(columns, codes, strict=True):
-        n = np.bincount(own, sizes, len(column.values))
+    for column, column_codes in zip(columns, codes, strict=True):
+        n = np.bincount(column_codes, sizes, len(column.values))
         sums = n[:, None] * column.effects
         if not column.is_text:
             n, sums = n.cumsum(), sums.cumsum(axis=0)
@@ -152,18 +153,19 @@ def _split(
             explained = explained + other - (sums[-1] ** 2).sum() / total
         code = int(np.where(possible, explained, -1.0).argmax())
         if explained[code] > best:
-            best, result = float(explained[code]), own == code if column.is_text else own <= code
+            best, result = float(explained[code]), column_codes == code if column.is_text else column_codes <= code
     return result
 
 
 def _representative(columns: Sequence[Column], codes: Integer[Array, "J R"], sizes: Float[Array, "R"]) -> list[Any]:
-    """Return a row for a part whose known values at least 10 of its sessions have; other columns are missing."""
+    """Return a row for a part, with the values that at least 10 of its sessions share; other columns are missing."""
     row: list[Any] = [column.values[-1] for column in columns]
-    counts = [np.bincount(own, sizes, len(column.values)) for column, own in zip(columns, codes, strict=True)]
+    pairs = zip(columns, codes, strict=True)
+    counts = [np.bincount(column_codes, sizes, len(column.values)) for column, column_codes in pairs]
     spread = [float((n[:, None] * (column.effects - np.average(column.effects, axis=0, weights=n)) ** 2).sum())
               for column, n in zip(columns, counts, strict=True)]  # fmt: skip
     kept = np.ones(len(sizes), bool)
-    for j in np.argsort(spread, kind="stable")[::-1]:  # Columns that matter most choose first.
+    for j in np.argsort(spread, kind="stable")[::-1]:  # the columns that matter most choose first
         column, last = columns[j], len(columns[j].values) - 1
         n = np.bincount(codes[j, kept], sizes[kept], last + 1)
         if column.is_text:

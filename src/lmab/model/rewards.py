@@ -1,4 +1,4 @@
-"""Rewards: what every reward family offers, for M types and A arms, and the values that rewards take."""
+"""Interface of the reward families, for M types and A arms, and the mapping of reward values to indices."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..errors import InvalidArgument
 from ..files import Record
 
-MAX_VALUES = 32  # distinct rewards up to which they are taken as categories
-_CHUNK = 1 << 20  # rewards whose distinct values are collected at once
+MAX_VALUES = 32  # maximum number of distinct rewards that are taken as categories
+_CHUNK = 1 << 20  # number of rewards per chunk when distinct values are collected
 
 
 class Channel(NamedTuple):
-    """The finitely many outcomes that a session can see when it plays an arm."""
+    """Observation model with finitely many outcomes of each arm."""
 
     table: Float[Array, "D M"]  # row a*Z + z: probability of outcome z of arm a in every type
-    rewards: Float[Array, "A Z"]  # a reward that stands for each outcome
-    edges: Float[Array, "A E"] | None  # between the outcomes of continuous rewards; None: outcomes are the rewards
+    rewards: Float[Array, "A Z"]  # representative reward of each outcome
+    edges: (
+        Float[Array, "A E"] | None
+    )  # edges between the outcomes of continuous rewards; None if the outcomes are the rewards
 
 
 class Rewards(Protocol):
-    """The methods and fields of every reward family, for M types and A arms."""
+    """Methods and fields of every reward family, for M types and A arms."""
 
     family: ClassVar[str]  # the name in `lmab.fit(rewards=...)`
     discrete: ClassVar[bool]  # rewards take finitely many values
-    by_value: ClassVar[bool]  # a type is a probability of every value of an arm; otherwise a mean of every arm
+    by_value: ClassVar[bool]  # the parameters of a type are probabilities of values; otherwise means
 
     @property
-    def values(self) -> Float[Array, "Z"] | None: ...  # None where rewards are continuous
+    def values(self) -> Float[Array, "Z"] | None: ...  # None if rewards are continuous
     @property
-    def spread(self) -> float: ...  # how far rewards of one arm can differ: the range of the values, or the scale
+    def spread(self) -> float: ...  # scale of the rewards: the range of the values, or a standard deviation
     @property
-    def support(self) -> tuple[float, float]: ...  # the lowest and the highest reward there can be
+    def support(self) -> tuple[float, float]: ...  # the lowest and the highest possible reward
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel: ...
     def floored(self, least: float, values: Sequence[float] | None = None) -> Self: ...
     def joined(self, others: Sequence[Self]) -> Self: ...
@@ -56,8 +58,12 @@ class Rewards(Protocol):
     def quantile(
         self, types: Integer[Array, "n"], arms: Integer[Array, "n"], shares: Float[Array, "n"]
     ) -> Float[Array, "n"]: ...
-    def cuts(self, n: int) -> Float[Array, "n"] | None: ...  # n quantiles of all rewards; None: finitely many values
-    def below(self, edges: Float[Array, "E"]) -> Float[Array, "M A E"]: ...  # the chance of a reward below each edge
+    def cuts(
+        self, n: int
+    ) -> Float[Array, "n"] | None: ...  # n quantiles of all rewards; None if there are finitely many values
+    def below(
+        self, edges: Float[Array, "E"]
+    ) -> Float[Array, "M A E"]: ...  # the probability of a reward below each edge
     def recentred(self, drawn: Sequence[Self]) -> Sequence[Self]: ...
     @classmethod
     def from_record(cls, record: Record) -> Self: ...
@@ -69,7 +75,7 @@ class Rewards(Protocol):
 
 
 def take(array: Array, types: Sequence[int] | None, arms: Sequence[int] | None) -> Array:
-    """The array (M, A, ...) with its types and arms in another order; None: as they are."""
+    """Return the array (M, A, ...) with its types and arms in another order; None means the same order."""
     if types is not None:
         array = array[permutation("types", types, array.shape[0])]
     if arms is not None:
@@ -78,7 +84,7 @@ def take(array: Array, types: Sequence[int] | None, arms: Sequence[int] | None) 
 
 
 def permutation(name: str, order: Sequence[int], size: int) -> Integer[Array, "n"]:
-    """`order` as an index array; raises unless it is a permutation of range(size)."""
+    """Return `order` as an index array; raise unless it is a permutation of range(size)."""
     array = np.asarray(order)
     if array.shape != (size,) or not np.array_equal(np.sort(array), np.arange(size)):
         raise InvalidArgument(f"{name} must be a permutation of 0..{size - 1}, got {list(order)!r}")
@@ -86,9 +92,10 @@ def permutation(name: str, order: Sequence[int], size: int) -> Integer[Array, "n
 
 
 def distinct_values(rewards: Float[Array, "S"] | Iterable[Float[Array, "_"]], *, limited: bool) -> Float[Array, "Z"]:
-    """The distinct rewards, sorted; more than 32 raise where `limited`, because the caller must say what they are.
+    """Return the distinct rewards, sorted; raise if there are more than 32 and `limited`, since the family is then
+    unclear.
 
-    Rewards may come in pieces, so that not all of them are in memory.
+    Rewards may come in pieces, so that they need not all be in memory.
     """
     values = np.empty(0)
     pieces = [rewards] if isinstance(rewards, np.ndarray) else rewards
@@ -107,9 +114,10 @@ def distinct_values(rewards: Float[Array, "S"] | Iterable[Float[Array, "_"]], *,
 def index_among(
     values: Float[Array, "Z"], rewards: Shaped[Array, "n"], *, first_step: int = 0, others: bool = False
 ) -> Integer[Array, "n"]:
-    """The index of each reward among `values`; only this function turns rewards into indices.
+    """Return the index of each reward among `values`; all other code gets indices of rewards from this function.
 
-    Another reward raises an error that names its step, counted from `first_step`; with `others` it gets the index Z.
+    For another reward, raise an error with its step, counted from `first_step`; with `others`, return the index Z
+    instead.
 
     Examples:
         >>> import numpy as np

@@ -1,7 +1,7 @@
-"""TypePrior: the weights of the types as a function of what is known when a session begins.
+"""TypePrior: the weights of the types as a function of the features of a session.
 
-w(x) = softmax(x B), with x the row of features. A person who comes back keeps the type with probability `keep`; else it
-is drawn anew from w(x).
+w(x) = softmax(x B), with x the row of features. A returning person keeps the type with probability `keep`; otherwise
+the type is drawn again from w(x).
 """
 
 from __future__ import annotations
@@ -23,85 +23,87 @@ from ..data.features import Features, column_values, require_mapping
 from ..errors import InvalidArgument, InvalidFile
 from .people import LEAST, MOST_PEOPLE, Column, People
 
-ASSUMED_KEEP = 0.9  # where no log told how often people keep their type: of all single guesses this one costs least
-_LEVELS = 1000  # Levels of a column that have a coefficient, at most; the others are the average person.
-_CUTS = 16  # A column of more numbers is cut at as many quantiles.
-_SORTED = 50_000  # Numbers of a longer column from which its quantiles are taken, about.
-_CHUNK = 1 << 14  # Rows handled at once: they stay in the cache.
-_FEW = 7  # Numbers of a row up to which sums by column have the bits of sums by row.
-_SHOWN = 12  # values of a column in a table
+ASSUMED_KEEP = 0.9  # used if the log has no returning persons; among fixed values it has the smallest regret
+_LEVELS = 1000  # maximum number of levels of a column with a coefficient; the others count as the average person
+_CUTS = 16  # number of quantiles at which a column with more numbers is cut
+_SORTED = 50_000  # size of the sample from which the quantiles of a longer column are computed
+_CHUNK = 1 << 14  # rows per batch, which fits into the cache
+_FEW = 7  # row length up to which sums by column and sums by row have the same bits
+_SHOWN = 12  # maximum number of values of a column in a table
 _LLOYD = 20  # rounds of k-means
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Category:
-    """A column of text: one coefficient per level. Whoever has no level, or an unknown one, is the average person."""
+    """Column of text with one coefficient per level. A missing or unknown level counts as the average person."""
 
     name: str
     levels: tuple[str, ...]
-    shares: tuple[float, ...]  # The share of each level among known ones: the average person.
+    shares: tuple[float, ...]  # share of each level among the non-missing ones, which defines the average person
 
     @property
     def n_terms(self) -> int:
         return len(self.levels)
 
     def terms(self, values: Shaped[Array, "n"]) -> Float[Array, "n k"]:
-        """Indicators of the levels minus their shares; zeros for the average person."""
+        """Return the indicators of the levels minus their shares; zeros for the average person."""
         if values.dtype.kind == "f":
             if not np.isnan(values).all():
                 raise InvalidArgument(f"features[{self.name!r}] must hold text, got numbers such as {values[0]:g}")
             return np.zeros((len(values), self.n_terms))
         place = {level: number for number, level in enumerate(self.levels)}
-        found = np.array([place.get(value, -1) for value in values.tolist()], np.int64)
-        known = found >= 0
-        terms = np.where(known[:, None], -np.array(self.shares), 0.0)
-        terms[known, found[known]] += 1.0
+        numbers = np.array([place.get(value, -1) for value in values.tolist()], np.int64)
+        has_level = numbers >= 0
+        terms = np.where(has_level[:, None], -np.array(self.shares), 0.0)
+        terms[has_level, numbers[has_level]] += 1.0
         return terms
 
     def coded(self, values: Shaped[Array, "n"]) -> tuple[Integer[Array, "n"], Shaped[Array, "k"]]:
-        """Return the level of each value as a code, and the levels; the last one stands for all that are not kept."""
+        """Return the level of each value as a code, and the levels; the last one stands for all levels that are not
+        kept.
+        """
         place = {level: number for number, level in enumerate(self.levels)}
         codes = np.array([place.get(value, len(place)) for value in values.tolist()], np.int64)
         return codes, np.array([*self.levels, None], object)
 
     def draw(self, n: int, rng: np.random.Generator) -> Shaped[Array, "n"]:
-        """Levels of n sessions, as often as the log had them."""
+        """Draw the levels of n sessions with their frequencies in the log."""
         return np.array(self.levels, object)[
             rng.choice(len(self.levels), n, p=np.array(self.shares) / sum(self.shares))
         ]
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """The values that a table of weights shows."""
+        """Return the values that a table of weights displays."""
         return self.levels
 
     def named(self, value: str) -> str:
         return value
 
     def most_frequent(self, most: int) -> tuple[str, ...]:
-        """At most so many of the levels, in their order."""
+        """Return the `most` most frequent levels, in their order."""
         order = np.argsort(-np.array(self.shares), kind="stable")[:most]
         return tuple(self.levels[place] for place in np.sort(order))
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers: one coefficient, and one for missing numbers where the log had some."""
+    """Column of numbers with one coefficient, and one for missing numbers if the log has any."""
 
     name: str
-    mean: float  # The mean of the log; whoever has no number is there.
+    mean: float  # mean of the log, which replaces missing numbers
     scale: float
-    edges: tuple[float, ...] = ()  # between cut numbers; an edge belongs to what lies above it
-    values: tuple[float, ...] = ()  # what stands for the numbers between two edges; empty: numbers are not cut
-    missing: bool = False  # whether a missing number has a coefficient of its own
+    edges: tuple[float, ...] = ()  # edges between the bins of a discretised column; an edge belongs to the bin above it
+    values: tuple[float, ...] = ()  # value of each bin; empty if the column is not discretised
+    missing: bool = False  # whether a missing number has a coefficient
 
     @property
     def n_terms(self) -> int:
         return 1 + self.missing
 
     def terms(self, values: Shaped[Array, "n"]) -> Float[Array, "n k"]:
-        """Standardised numbers, 0 where missing, and the indicator of missing ones."""
+        """Return the standardised numbers, 0 if missing, and the indicator of missing ones."""
         if values.dtype.kind != "f":
             if any(value is not None for value in values.tolist()):
                 raise InvalidArgument(f"features[{self.name!r}] must hold numbers, got text such as {values[0]!r}")
@@ -116,22 +118,22 @@ class Numeric:
         return np.concatenate([terms, missing[:, None].astype(float)], axis=1) if self.missing else terms
 
     def coded(self, values: Float[Array, "n"]) -> tuple[Integer[Array, "n"], Float[Array, "k"]]:
-        """Return the bin of each number as a code, and the numbers that stand for bins; the last one is missing."""
+        """Return the bin of each number as a code, and the values of the bins; the last one is missing."""
         bins = np.array(self.values) if self.values else np.unique(values[~np.isnan(values)])
         codes = _between(self.edges, values) if self.values else np.searchsorted(bins, values)
         return np.where(np.isnan(values), len(bins), codes), np.append(bins, np.nan)
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[Array, "n"]:
-        """Numbers of n sessions: those of the log where they were cut, else normal ones."""
+        """Draw the numbers of n sessions: bin values of the log if the column is discretised, else normal numbers."""
         return rng.choice(self.values, n) if self.values else rng.normal(self.mean, self.scale, n)
 
     @property
     def examples(self) -> tuple[float, ...]:
-        """The values that a table of weights shows: one standard deviation below the mean, the mean, one above."""
+        """Return the values in a table of weights: one standard deviation below the mean, the mean, one above."""
         return (self.mean - self.scale, self.mean, self.mean + self.scale)
 
     def named(self, value: float) -> str:
-        """With as many digits as tell numbers apart that lie one standard deviation from each other."""
+        """Return the value with enough digits to distinguish numbers that are one standard deviation apart."""
         size = max(abs(self.mean), self.scale) / self.scale
         return f"{value:.{max(4, min(17, math.ceil(math.log10(size)) + 2))}g}"
 
@@ -143,24 +145,24 @@ Term = Category | Numeric
 
 
 class ColumnShown(NamedTuple):
-    """A column as tables show it."""
+    """Type weights for the values of one column, for tables."""
 
     name: str
-    rows: tuple[tuple[str, Float[Array, "M"]], ...]  # values, and the weights of the types among people who have them
-    n_values: int  # those that could be shown
+    rows: tuple[tuple[str, Float[Array, "M"]], ...]  # values, and the type weights of sessions with each value
+    n_values: int  # number of values from which the rows were chosen
 
     @property
     def remark(self) -> str:
-        """That values are left out; empty where none are."""
+        """Return a remark if values are omitted, else an empty string."""
         left_out = self.n_values > len(self.rows)
         return f"Of {self.name} the {len(self.rows)} most frequent of {self.n_values:,} values." if left_out else ""
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class TypePrior:
-    """The prior over types of a session, given its features and the person's earlier sessions.
+    """Prior over types of a session, given its features and the person's earlier sessions.
 
-    `lmab.fit` learns one where the log has features or persons. `TypePrior.by_value` makes one by hand.
+    `lmab.fit` learns one if the log has features or persons. `TypePrior.by_value` makes one by hand.
 
     Examples:
         >>> import lmab
@@ -174,10 +176,10 @@ class TypePrior:
         array([[0.65, 0.35]])
     """
 
-    terms: tuple[Term, ...]  # the columns, and how each becomes numbers
-    coefficients: Float[Array, "D M"]  # row 0: of everybody; then those of the terms, in their order
-    keep: float | None  # probability that a person who comes back has kept the type; None: not known
-    people: People | None  # who was in the log; None: nobody says
+    terms: tuple[Term, ...]  # the columns and their encodings as numbers
+    coefficients: Float[Array, "D M"]  # row 0: the intercept; then the rows of the terms, in their order
+    keep: float | None  # probability that a returning person keeps the type; None if not estimated
+    people: People | None  # distribution of the features in the log; None if unknown
 
     def __init__(
         self,
@@ -186,25 +188,26 @@ class TypePrior:
         keep: float | None = None,
         people: People | None = None,
     ) -> None:
-        """A column that is given by its name alone is a number that is taken as it is."""
+        """Encode a column that is given by its name alone as a number without scaling."""
         terms = tuple(Numeric(one, 0.0, 1.0) if isinstance(one, str) else one for one in columns)
-        found = check_array("coefficients", coefficients, ndim=2)
+        coefficient_rows = check_array("coefficients", coefficients, ndim=2)
         n_rows = 1 + sum(term.n_terms for term in terms)
-        if len(found) != n_rows:
+        if len(coefficient_rows) != n_rows:
             raise InvalidArgument(
-                f"coefficients must have {n_rows} rows, one for everybody and those of the columns, got {len(found)}"
+                f"coefficients must have {n_rows} rows, one for everybody and those of the columns, got "
+                f"{len(coefficient_rows)}"
             )
         if keep is not None and not (isinstance(keep, int | float | np.number) and 0 <= keep <= 1):
             raise InvalidArgument(f"keep must be a probability or None, got {keep!r}")
         names = [term.name for term in terms]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"columns must have different names, got {names}")
-        for name, value in (("terms", terms), ("coefficients", found), ("keep", keep), ("people", people)):
+        for name, value in (("terms", terms), ("coefficients", coefficient_rows), ("keep", keep), ("people", people)):
             object.__setattr__(self, name, value)
 
     @classmethod
     def by_value(cls, column: str, weights: Mapping[str, Any], *, keep: float | None = None) -> TypePrior:
-        """The prior of one column of text, whose values have the given weights of types.
+        """Return the prior of one text column from the type weights of each of its values.
 
         Examples:
             >>> import lmab
@@ -217,25 +220,25 @@ class TypePrior:
         wrong = [name for name in (column, *weights) if not isinstance(name, str)]
         if wrong:
             raise InvalidArgument(f"the column and its values must be text, got {wrong[0]!r}")
-        found = [check_distribution(f"weights of {value!r}", check_array("weights", row, ndim=1))
+        weight_rows = [check_distribution(f"weights of {value!r}", check_array("weights", row, ndim=1))
                  for value, row in weights.items()]  # fmt: skip
-        sizes = {value: len(row) for value, row in zip(weights, found, strict=True)}
+        sizes = {value: len(row) for value, row in zip(weights, weight_rows, strict=True)}
         if len(set(sizes.values())) > 1:
             raise InvalidArgument(f"weights must have as many types for every value, got {sizes}")
-        rows = np.array(found)
+        rows = np.array(weight_rows)
         logs = np.log(np.maximum(rows, _TINY))
         term = Category(column, tuple(weights), (1 / len(rows),) * len(rows))
         return cls((term,), np.concatenate([logs.mean(axis=0, keepdims=True), logs]), keep)
 
     @classmethod
     def constant(cls, weights: Any, *, keep: float | None = None) -> TypePrior:
-        """The same weights for everybody; only whether a person was here before matters."""
-        found = check_distribution("weights", check_array("weights", weights, ndim=1))
-        return cls((), np.log(np.maximum(found, _TINY))[None], keep)
+        """Return the prior with the same weights for everybody, which only depends on earlier sessions."""
+        checked_weights = check_distribution("weights", check_array("weights", weights, ndim=1))
+        return cls((), np.log(np.maximum(checked_weights, _TINY))[None], keep)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the features."""
+        """Return the names of the features."""
         return tuple(term.name for term in self.terms)
 
     @property
@@ -243,59 +246,61 @@ class TypePrior:
         return self.coefficients.shape[1]
 
     def weights(self, features: Mapping[str, Any] | None = None) -> Float[Array, "n M"]:
-        """The weights of the types for each of n sessions.
+        """Return the weights of the types for each of n sessions.
 
         Args:
-            features: values by column, one per session or one for a single session. A column that is left out is
-                missing in all sessions. None: the average person.
+            features: values by column, one per session or one for a single session. An omitted column is missing in
+                all sessions. None means the average person.
         """
         if isinstance(features, Features):
             self._require_known(features)
             parts = {name: features.table[features.columns.index(name)] for name in features}
-            found = np.empty((features.n_rows, self.n_types))
-            for start in range(0, len(found), _CHUNK):
+            result = np.empty((features.n_rows, self.n_types))
+            for start in range(0, len(result), _CHUNK):
                 some = {name: column[start : start + _CHUNK] for name, column in parts.items()}
-                design = self._design(some, min(_CHUNK, len(found) - start))
-                found[start : start + _CHUNK] = softmax(design @ self.coefficients)
-            return found[features.rows]
+                design = self._design(some, min(_CHUNK, len(result) - start))
+                result[start : start + _CHUNK] = softmax(design @ self.coefficients)
+            return result[features.rows]
         columns = self._columns({} if features is None else features)
         return softmax(self._design(columns, _length(columns)) @ self.coefficients)
 
     def after(self, posterior: Any, features: Mapping[str, Any] | None = None) -> Float[Array, "n M"]:
-        """The prior of a person's next session: keep * posterior + (1 - keep) * weights(features).
+        """Return the prior of a person's next session: keep * posterior + (1 - keep) * weights(features).
 
-        `posterior` (M,) or (n, M) is what the person's last session told.
+        `posterior` (M,) or (n, M) is the posterior after the person's last session.
         """
-        known = np.atleast_2d(np.asarray(posterior, np.float64))
-        if known.ndim != 2 or known.shape[1] != self.n_types:
-            raise InvalidArgument(f"posterior must hold {self.n_types} probabilities a row, got {known.shape}")
-        bad = ~(np.isfinite(known) & (known >= 0)).all(axis=1) | (known.sum(axis=1) <= 0)
+        posteriors = np.atleast_2d(np.asarray(posterior, np.float64))
+        if posteriors.ndim != 2 or posteriors.shape[1] != self.n_types:
+            raise InvalidArgument(f"posterior must hold {self.n_types} probabilities a row, got {posteriors.shape}")
+        bad = ~(np.isfinite(posteriors) & (posteriors >= 0)).all(axis=1) | (posteriors.sum(axis=1) <= 0)
         if bad.any():
-            raise InvalidArgument(f"posterior must hold probabilities, got {known[bad][0].tolist()}")
-        own = self.weights(features)
-        if len(known) != len(own) and 1 not in (len(known), len(own)):
-            raise InvalidArgument(f"posterior must have a row for each of the {len(own)} sessions, got {len(known)}")
+            raise InvalidArgument(f"posterior must hold probabilities, got {posteriors[bad][0].tolist()}")
+        new_weights = self.weights(features)
+        if len(posteriors) != len(new_weights) and 1 not in (len(posteriors), len(new_weights)):
+            raise InvalidArgument(
+                f"posterior must have a row for each of the {len(new_weights)} sessions, got {len(posteriors)}"
+            )
         keep = ASSUMED_KEEP if self.keep is None else self.keep
-        return keep * known / known.sum(axis=1, keepdims=True) + (1 - keep) * own
+        return keep * posteriors / posteriors.sum(axis=1, keepdims=True) + (1 - keep) * new_weights
 
     def by_values(self) -> dict[str, dict[Any, Float[Array, "M"]]]:
-        """The weights for some values of each column, the other columns being those of the average person."""
+        """Return the weights for some values of each column, with the other columns at the average person."""
         return {
             term.name: {value: self.weights({term.name: [value]})[0] for value in term.examples} for term in self.terms
         }
 
     def shown(self) -> list[ColumnShown]:
-        """The same for the most frequent values, with names for tables."""
-        found = []
+        """Return the weights for the most frequent values of each column, with names for tables."""
+        column_tables = []
         for term in self.terms:
             values: Any = term.most_frequent(_SHOWN)
             weights = self.weights({term.name: list(values)})
             rows = tuple((term.named(value), row) for value, row in zip(values, weights, strict=True))
-            found.append(ColumnShown(term.name, rows, len(term.examples)))
-        return found
+            column_tables.append(ColumnShown(term.name, rows, len(term.examples)))
+        return column_tables
 
     def relabel(self, types: Sequence[int]) -> TypePrior:
-        """The same prior with type i renamed from `types[i]`."""
+        """Return the same prior with type i renamed from `types[i]`."""
         return TypePrior(self.terms, self.coefficients[:, list(types)], self.keep, self.people)
 
     def among(self, people: People | None) -> TypePrior:
@@ -303,7 +308,7 @@ class TypePrior:
         return TypePrior(self.terms, self.coefficients, self.keep, people)
 
     def remembering(self, features: Features) -> TypePrior:
-        """Return the same prior with the distribution of the features of its log, which holds nothing personal."""
+        """Return the same prior with the distribution of the features of its log, which contains no personal data."""
         counts = np.bincount(features.rows, minlength=features.n_rows).astype(float)
         used = np.flatnonzero(counts)
         ends = np.cumsum([1, *(term.n_terms for term in self.terms)])
@@ -316,7 +321,7 @@ class TypePrior:
         return self.among(people.calibrated(self.weights(people.features), counts @ self.weights(table) / counts.sum()))
 
     def draw(self, n: int, rng: np.random.Generator) -> Features | None:
-        """Features of n sessions like those of the log; None where there are no columns."""
+        """Draw features of n sessions like those of the log; return None if there are no columns."""
         if not self.terms:
             return None
         if self.people is not None:
@@ -324,37 +329,37 @@ class TypePrior:
         return Features.of({term.name: term.draw(n, rng) for term in self.terms}, n)
 
     def people_of(self, features: Mapping[str, Any] | None = None) -> People | None:
-        """The people with these features, or those of the log, or some that are drawn; None: there are no columns."""
+        """Return the distribution of given features, of the log, or of a sample; None if there are no columns."""
         if not self.terms:
             if features is not None:
                 self._require_known(features)
             return None
         if features is None and self.people is not None:
             return self.people
-        found = self.draw(MOST_PEOPLE, np.random.default_rng(0)) if features is None else features
-        if not isinstance(found, Features):
-            columns = self._columns({} if found is None else found)
+        resolved = self.draw(MOST_PEOPLE, np.random.default_rng(0)) if features is None else features
+        if not isinstance(resolved, Features):
+            columns = self._columns({} if resolved is None else resolved)
             if columns and not _length(columns):
                 raise InvalidArgument("features must be those of at least one person, got columns without values")
-            found = Features.of(columns, _length(columns))
-        self._require_known(found)
-        return People.of(found)
+            resolved = Features.of(columns, _length(columns))
+        self._require_known(resolved)
+        return People.of(resolved)
 
     def design(self, features: Features) -> Float[Array, "R D"]:
-        """The numbers of each distinct row of features."""
+        """Return the row of the design matrix of each distinct row of features."""
         return self._design(dict(zip(features.columns, features.table, strict=True)), features.n_rows)
 
     def _columns(self, features: Mapping[str, Any]) -> dict[str, Shaped[Array, "n"]]:
         self._require_known(features)
-        found = {}
+        values_by_name = {}
         for name in features:
             given = features[name]
             single = given is None or isinstance(given, str) or np.ndim(given) == 0
-            found[name] = column_values(name, [given] if single else given)
-        lengths = {name: len(column) for name, column in found.items()}
+            values_by_name[name] = column_values(name, [given] if single else given)
+        lengths = {name: len(column) for name, column in values_by_name.items()}
         if len(set(lengths.values())) > 1:
             raise InvalidArgument(f"features must hold as many values in every column, got {lengths}")
-        return found
+        return values_by_name
 
     def _require_known(self, features: Mapping[str, Any]) -> None:
         require_mapping(features)
@@ -368,7 +373,7 @@ class TypePrior:
         return np.concatenate([np.ones((n, 1)), *parts], axis=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to `path`; `lmab.load` gives the same prior back, to the bit."""
+        """Write the prior to `path`; `lmab.load` restores it exactly."""
         files.write(path, self.record())
 
     def record(self) -> files.Record:
@@ -386,8 +391,8 @@ class TypePrior:
         for one in record.fields["terms"]:
             fields = {name: tuple(part) if isinstance(part, list) else part for name, part in one.items()}
             terms.append(kinds[str(fields.pop("kind"))](**fields))
-        found = record.records.get("people")
-        people = None if found is None else People.from_record(found)
+        people_record = record.records.get("people")
+        people = None if people_record is None else People.from_record(people_record)
         return cls(tuple(terms), record.arrays["coefficients"], record.fields["keep"], people)
 
     def __eq__(self, other: object) -> bool:
@@ -405,7 +410,7 @@ class TypePrior:
 
 
 def check_type_prior(given: Any, n_types: int) -> TypePrior:
-    """The type prior that was given, which must be one over these types."""
+    """Return the type prior, or raise `InvalidArgument` if it has a different number of types."""
     if not isinstance(given, TypePrior):
         raise InvalidArgument(f"type_prior must be a TypePrior or None, got a {type(given).__name__}")
     if given.n_types != n_types:
@@ -414,14 +419,18 @@ def check_type_prior(given: Any, n_types: int) -> TypePrior:
 
 
 def softmax(logits: Float[Array, "n M"]) -> Float[Array, "n M"]:
-    """Rows that are positive and sum to 1; those of a few numbers column by column, which is faster."""
+    """Return positive rows that sum to 1; rows of a few numbers are summed by column, which is faster."""
     few = 1 < logits.shape[1] <= _FEW
-    found = np.exp(logits - (reduce(np.maximum, logits.T)[:, None] if few else logits.max(axis=1, keepdims=True)))
-    return np.asarray(found / (reduce(np.add, found.T)[:, None] if few else found.sum(axis=1, keepdims=True)))
+    exponentials = np.exp(
+        logits - (reduce(np.maximum, logits.T)[:, None] if few else logits.max(axis=1, keepdims=True))
+    )
+    return np.asarray(
+        exponentials / (reduce(np.add, exponentials.T)[:, None] if few else exponentials.sum(axis=1, keepdims=True))
+    )
 
 
 def terms_of(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
-    """The columns that can tell anything, and a remark on each that cannot.
+    """Return the encodings of the informative columns, and a remark on each column that cannot be used.
 
     Examples:
         >>> features = Features.of({"land": ["de", "fr"] * 5, "age": [3.0] * 10}, 10)
@@ -434,11 +443,11 @@ def terms_of(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
     terms, remarks = list[Term](), list[str]()
     for name, column in zip(features.columns, features.table, strict=True):
         values = column[used]
-        found = _numeric(name, values, counts) if values.dtype.kind == "f" else _category(name, values, counts)
-        if isinstance(found, str):
-            remarks.append(found)
+        term = _numeric(name, values, counts) if values.dtype.kind == "f" else _category(name, values, counts)
+        if isinstance(term, str):
+            remarks.append(term)
         else:
-            terms.append(found)
+            terms.append(term)
     return tuple(terms), tuple(remarks)
 
 
@@ -491,7 +500,8 @@ def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) ->
 
 
 def _edges(numbers: Float[Array, "n"], sizes: Float[Array, "n"]) -> tuple[float, ...]:
-    """Return edges at quantiles of the sessions; the numbers rise. If nearly all have the least number: of the others.
+    """Return edges at quantiles of the sessions; the numbers increase. If nearly all have the least number: of the
+    others.
 
     An edge is the shortest number between two of the log, because a number itself may be that of a single person.
     """
@@ -515,46 +525,46 @@ def _shortest(low: float, high: float) -> float:
     """
     middle = low + (high - low) / 2
     for digits in range(-math.ceil(math.log10(high - low)), 310):
-        found = round(float(middle), digits)
-        if low < found < high:
-            return found
+        rounded = round(float(middle), digits)
+        if low < rounded < high:
+            return rounded
         if 10.0**-digits < (high - low) / 4:
             break
     return float(high)
 
 
 def _wide(edges: tuple[float, ...], sizes: Float[Array, "E1"]) -> tuple[float, ...]:
-    """Return the edges between bins that have enough sessions; a bin that has too few joins the one above it.
+    """Return the edges between bins that have enough sessions; a smaller bin joins the one above it.
 
     Examples:
         >>> _wide((1.0, 2.0, 3.0), np.array([12.0, 4.0, 20.0, 9.0]))
         (1.0,)
     """
-    kept, own = list[float](), 0.0
+    kept, bin_size = list[float](), 0.0
     for edge, size in zip(edges, sizes, strict=False):
-        own += size
-        if own >= LEAST:
+        bin_size += size
+        if bin_size >= LEAST:
             kept.append(edge)
-            own = 0.0
-    return tuple(kept[:-1] if own + sizes[-1] < LEAST else kept)
+            bin_size = 0.0
+    return tuple(kept[:-1] if bin_size + sizes[-1] < LEAST else kept)
 
 
 def _between(edges: tuple[float, ...], numbers: Float[Array, "n"]) -> Integer[Array, "n"]:
-    """How many of a few edges lie at or below each number; a comparison with each is faster than a search."""
-    found = np.zeros(len(numbers), np.int8)
+    """Return how many of a few edges lie at or below each number; comparing with each edge is faster than a search."""
+    n_edges_below = np.zeros(len(numbers), np.int8)
     for start in range(0, len(numbers), _CHUNK):
         part = numbers[start : start + _CHUNK]
         for edge in edges:
-            found[start : start + _CHUNK] += part >= edge
-    return found
+            n_edges_below[start : start + _CHUNK] += part >= edge
+    return n_edges_below
 
 
 def clustered(
     priors: Float[Array, "n M"], shares: Float[Array, "n"], most: int
 ) -> tuple[Float[Array, "K M"], Float[Array, "K"], Integer[Array, "n"]]:
-    """Representatives of people, their shares, and the one of each: all priors, or the means of `most` groups.
+    """Cluster priors by k-means with a fixed initialisation; return the centres, their weights and the cluster of each.
 
-    Groups are those of k-means, from a start that is always the same.
+    At most `most` priors are returned unchanged.
     """
     if len(priors) <= most:
         return priors, shares, np.arange(len(priors))
@@ -577,7 +587,7 @@ def clustered(
 
 
 def nearest(priors: Float[Array, "n M"], centres: Float[Array, "K M"]) -> Integer[Array, "n"]:
-    """The centre that is nearest to each prior."""
+    """Return the index of the nearest centre of each prior."""
     return np.asarray(((priors[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))
 
 
