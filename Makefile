@@ -7,7 +7,7 @@ SEEDS ?= 1 2
 N ?= 200  # faults of `make mutants`
 unexport PYTHONDONTWRITEBYTECODE  # tests start many programs, which would each compile the whole package
 
-.PHONY: demo test check suite near quick times coverage slow gpu mutants floors dist bench figures docs manual pictures browser reproduction clean
+.PHONY: demo test check suite near quick times coverage slow without-paper gpu mutants floors dist bench figures docs manual pictures browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -41,6 +41,12 @@ coverage: $(VENV)/.installed-dev   ## the tests again, and which branches they r
 slow: $(VENV)/.installed-dev       ## statistical studies, and all other tests with other seeds: an hour or two
 	$(BIN)/python -m pytest -m slow
 	for seed in $(SEEDS); do LMAB_SEED=$$seed $(BIN)/python -m pytest -m "not slow" $(TWO) || exit 1; done
+
+without-paper: $(VENV)/.installed-dev  ## the users' tests in a copy without src/lmab/paper, on which nothing may depend
+	rm -rf build/without-paper
+	mkdir -p build/without-paper
+	git ls-files -z | grep -zv '^src/lmab/paper/' | tar --create --null --files-from - | tar --extract --directory build/without-paper
+	cd build/without-paper && PYTHONPATH=src:tests $(CURDIR)/$(BIN)/python -m pytest -p without_paper -m "not slow" $(TWO)
 
 gpu: $(VENV)/.installed-dev $(VENV)/.installed-gpu  ## the kernels on an NVIDIA GPU, which the other tests only simulate
 	$(BIN)/python -m pytest -m gpu tests/test_kernel_cuda.py

@@ -104,4 +104,6 @@ def _fitted(log: Any, **said: Any) -> Any:
     return lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, sweeps=4), check=False, rng=0, **said)
 
 
-JOBS = (_search, _fits, _normal, _known, _moments, _learning)  # the longest first
+JOBS: tuple[Callable[[], None], ...] = (_search, _fits, _normal, _known)  # the longest first
+if (COMPILED.parents[1] / "paper").is_dir():
+    JOBS += (_moments, _learning)

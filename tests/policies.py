@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from seeds import generator
 
 import lmab
 from lmab import LatentBandit, Policy
-from lmab.paper.history_ucbvi import HistoryPolicy
-from lmab.paper.l_ucrl import OptimisticPolicy
 from lmab.policies.wrappers import Relabelled
 
 
@@ -31,9 +30,17 @@ def _planned(bandit: LatentBandit, horizon: int, **options) -> Policy:
 
 
 def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
+    from lmab.paper.history_ucbvi import HistoryPolicy
+
     n_codes = bandit.n_arms * bandit.rewards.n_values
     rng = generator(0)
     return HistoryPolicy(bandit.rewards.values, [rng.random((n_codes**t, bandit.n_arms)) for t in range(horizon)])
+
+
+def _optimistic_policy(bandit: LatentBandit, horizon: int) -> Policy:
+    from lmab.paper.l_ucrl import OptimisticPolicy
+
+    return OptimisticPolicy(bandit, 0.1 * bandit.means)
 
 
 EXAMPLES: dict[str, Example] = {
@@ -62,9 +69,12 @@ EXAMPLES: dict[str, Example] = {
         lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.PointBased(n_beliefs=20), repeats=False)
     ),
     "ExactOncePolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
-    "OptimisticPolicy": Example(lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means)),
-    "HistoryPolicy": Example(_history_policy, frozenset({"ordered"})),
 }
+if find_spec("lmab.paper") is not None:
+    EXAMPLES |= {
+        "OptimisticPolicy": Example(_optimistic_policy),
+        "HistoryPolicy": Example(_history_policy, frozenset({"ordered"})),
+    }
 
 
 def always(arm: int, n_arms: int = 2, *, horizon: int | None = None) -> lmab.policies.Ranking:

@@ -17,7 +17,6 @@ from lmab.cli import plan as planning
 from lmab.cli.options import Columns
 from lmab.errors import InvalidArgument, InvalidData
 from lmab.evaluation.diagnostics import Identifiability
-from lmab.paper.commands import budget
 
 
 def test_numbers_of_types():
@@ -99,6 +98,8 @@ def test_the_summary_of_a_plan_compares_with_what_is_allowed(tmp_path):
 
 
 def test_numbers_of_a_budget():
+    from lmab.paper.commands import budget
+
     assert budget._text(12_345) == "12,345"
     assert budget._text(12_345.678) == "1.23e+04"
     assert budget._text(math.inf) == "more than 1e308"

@@ -25,6 +25,12 @@ from lmab.evaluation import diagnostics
 from lmab.model import belief
 
 
+def method_of_moments(name):
+    """Return one of the methods of the paper, without which the other tests of this file run."""
+    options = {"restarts": 2} if name == "MomentMatching" else {}
+    return getattr(lmab.estimation, name)(**options)
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Parts, partitions and pilots of a few steps, so that small logs go the way of large ones."""
@@ -142,8 +148,9 @@ def test_more_values_than_were_seen(pair):
 
 
 @pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
-@pytest.mark.parametrize("method", [lmab.estimation.TensorDecomposition(), lmab.estimation.MomentMatching(restarts=2)])
-def test_methods_of_moments(pair, method):
+@pytest.mark.parametrize("name", ["TensorDecomposition", "MomentMatching"])
+def test_methods_of_moments(pair, name):
+    method = method_of_moments(name)
     log, packed, distinct = pair
     if distinct:  # two arms identify no two types by moments
         assert_same(*(lmab.fit(data, n_types=2, method=method, rng=1) for data in (log, packed)))
@@ -262,8 +269,9 @@ def test_normal_rewards(amounts, only_parts, prior, scale):
 
 
 @pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
-@pytest.mark.parametrize("method", [lmab.estimation.TensorDecomposition(), lmab.estimation.MomentMatching(restarts=2)])
-def test_methods_of_moments_on_normal_rewards(amounts, only_parts, method, monkeypatch):
+@pytest.mark.parametrize("name", ["TensorDecomposition", "MomentMatching"])
+def test_methods_of_moments_on_normal_rewards(amounts, only_parts, name, monkeypatch):
+    method = method_of_moments(name)
     monkeypatch.setattr("lmab.moments.second._CHUNK", 100)
     monkeypatch.setattr("lmab.paper.high_orders._CHUNK", 100)
     monkeypatch.setattr("lmab.paper.moment_matching._SESSIONS", 100)

@@ -23,7 +23,6 @@ from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
 from lmab.estimation import passes as passes_module
 from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL, Pool, Threads, opened, part_edges, spans, travels
-from lmab.paper.tensor_decomposition import third_moments
 
 METHOD = lmab.EM(prior=1.0, restarts=3, tolerance=1e-4)
 
@@ -86,6 +85,8 @@ def test_parts_are_as_many_as_pay():
 
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_every_pass_has_the_same_bits_for_any_number_of_threads(family, rng, monkeypatch):
+    from lmab.paper.tensor_decomposition import third_moments
+
     monkeypatch.setattr("lmab.estimation.passes._PART", 64)
     monkeypatch.setattr("lmab.estimation.passes._WORTH", 0)
     monkeypatch.setattr("lmab.model.belief._CHUNK", 7)  # sessions are cut by it, and sums of pieces are rounded

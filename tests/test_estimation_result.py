@@ -16,7 +16,6 @@ from lmab.estimation.families import observe
 from lmab.estimation.result import Estimate, Estimator, Progress, Request, Starts, StopOnce
 from lmab.evaluation import diagnostics
 from lmab.moments.second import Subspace
-from lmab.paper.moment_matching import reconstruct
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.4]])
 GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], 0.5)
@@ -278,6 +277,8 @@ def test_normal_means_stay_and_the_scale_is_what_is_left():
 
 def test_reconstruction_clips_too():
     """A core set of all pairs: what is rebuilt is what was found, clipped."""
+    from lmab.paper.moment_matching import reconstruct
+
     core = lmab.moments.design(Subspace(np.eye(6), np.ones(6), 3, np.array([0.0, 1.0])))
     np.testing.assert_allclose(core.reconstruction, np.eye(6), atol=1e-9)
     found = reconstruct(np.array([1.0]), np.array([[0.5, 1.5, -1.0, 0.5, 0.3, 0.7]]).T, core, LOG)
@@ -286,6 +287,8 @@ def test_reconstruction_clips_too():
 
 
 def test_values_that_only_the_core_plays_paid_join_with_the_least_probability():
+    from lmab.paper.moment_matching import reconstruct
+
     core = lmab.moments.design(Subspace(np.eye(4), np.ones(4), 2, np.array([0.0, 1.0])))
     log = lmab.Sessions.from_arrays([[0, 1], [1, 0]], [[0.0, 2.0], [1.0, 0.0]])
     found = reconstruct(np.array([1.0]), np.array([[0.4, 0.6, 0.5, 0.5]]).T, core, log).rewards

@@ -12,7 +12,6 @@ import lmab
 from lmab import LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.evaluation import value as evaluation
-from lmab.paper.history_ucbvi import HistoryPolicy
 
 
 @given(bandits(), st.integers(1, 4), st.sampled_from(["greedy", "mucb", "sequence", "stationary"]))
@@ -188,6 +187,8 @@ def test_arguments_in_the_wrong_place_are_named():
 @pytest.mark.parametrize("seed", range(4))
 def test_policies_that_care_for_order_are_followed_in_order(seed):
     """A table of all sequences, at random: histories with equal counts must not be taken for one."""
+    from lmab.paper.history_ucbvi import HistoryPolicy
+
     rng = np.random.default_rng(seed)
     bandit = LatentBandit.bernoulli(rng.dirichlet(np.ones(3)), rng.random((3, 2)))
     policy = HistoryPolicy([0.0, 1.0], [rng.random((4**t, 2)) for t in range(4)])

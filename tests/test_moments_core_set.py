@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from seeds import generator
 
 import lmab
-from lmab import theory
 from lmab.moments.second import Subspace
 
 
@@ -129,6 +128,8 @@ def test_lemma_3_1_reconstruction_is_exact_on_the_span_and_stable(features, seed
 @given(st.integers(2, 5), st.integers(3, 15), st.integers(2, 4), st.integers(0, 10**6))
 @example(5, 4, 2, 2)  # where a row could be spared by its rank but not by its condition
 def test_corollary_3_2_core_pairs_bound_the_distance_of_whole_models(n_types, n_arms, n_values, seed):
+    from lmab import theory
+
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.ones(n_values), size=(n_types, n_arms)).reshape(n_types, -1)
     basis = np.linalg.qr(probabilities.T)[0]

@@ -12,7 +12,6 @@ from policies import in_turn
 import lmab
 from lmab import files
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.paper.history_ucbvi import HistoryPolicy
 from lmab.planning.policies import PolicyGraph
 from lmab.policies.policy import best_allowed, restore_policy
 from lmab.testing.policies import check_policy
@@ -224,6 +223,8 @@ def test_an_unrewarded_step_of_a_table_without_repeats_counts_its_arm_as_played(
 
 
 def test_a_policy_by_whole_sequences_refuses_late_rewards():
+    from lmab.paper.history_ucbvi import HistoryPolicy
+
     policy = HistoryPolicy([0.0, 1.0], [np.array([[1.0, 0.0]]), np.eye(4)[:, :2]])
     with pytest.raises(InvalidArgument, match="reward must be known at every step"):
         policy.observe(policy.start(), 0, None)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from functools import wraps
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -38,10 +39,15 @@ MENU = {
     "serve": (_LIVE, "Serve decisions for live sessions over HTTP."),
     "refit": (_LIVE, "Fit the next policy to the sessions that the service kept."),
     "simulate": (_RESEARCH, "Simulate sessions of a bandit and write them as a log."),
+}
+#: The commands of `lmab.paper`, in the menu if that package is installed.
+_PAPER = {
     "learn": (_RESEARCH, "Run a learner on a bandit that it does not know."),
     "budget": (_RESEARCH, "Compute how many sessions the theory requires, and how many are enough."),
     "reproduce": (_RESEARCH, "Run the studies of the paper and of this library."),
 }
+if find_spec("lmab.paper") is not None:
+    MENU |= _PAPER
 _ROOM = {
     "sample": "logs",
     "simulate": "logs",
@@ -49,7 +55,6 @@ _ROOM = {
     "split": "logs",
     "refit": "serve",
 }  # Commands that share a module.
-_PAPER = ("learn", "budget", "reproduce")  # Commands of `lmab.paper`.
 
 
 def command(name: str) -> Callable[..., None]:
