@@ -54,7 +54,7 @@ def test_the_commands_of_the_readme_run_as_printed(tmp_path, monkeypatch):
     lines = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
     said = [text(*shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("lmab ")]
     assert len(said) == 4
-    assert "There are types" in said[1]
+    assert "Latent types are supported" in said[1]
     assert "Report written" in said[3]
 
 
@@ -78,7 +78,7 @@ def test_six_logs_go_the_whole_way(tmp_path, name, more, request):
     first, *others = SIX.way(name, tmp_path)
     said = [text(*command) for command in ([*first, *more], *others)]
     assert "Next: lmab plan" in said[0]
-    assert "proved bounds" in said[1] or "Nothing found" in said[1]  # then the plan is the best fixed choice
+    assert "proved bounds" in said[1] or "No latent types found" in said[1]  # then the plan is the best fixed choice
     assert "A session of" in said[2]
     page = (tmp_path / f"{name}-report.html").read_text()
     assert "Type 1" in page
@@ -219,7 +219,7 @@ def test_rare_arms_are_left_out_said_and_left_out_again_by_the_certificate(tmp_p
     said = text(*fitted, "--min-plays", 100)
     assert "Left out: 2 arms with" in said
     assert "and 1 session that played nothing else (never seen, rare)" in " ".join(said.split())
-    assert "law of arms, a mean reward of 0." in " ".join(said.split())
+    assert "with the prior mean reward of 0." in " ".join(said.split())
     model = lmab.load("model.lmab")
     assert (model.bandit.arm_labels, model.left_out) == (("cake", "milk", "tea"), ("never seen", "rare"))
     text("plan", "model.lmab", "--horizon", 3, "--anyway")

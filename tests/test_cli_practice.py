@@ -101,7 +101,7 @@ def test_fit_finds_the_types_and_says_what_the_log_can_tell(folder):
     assert fitted.arm_labels == tuple(f"item {arm}" for arm in range(5))
     assert lmab.LatentBandit(fitted.weights, fitted.rewards).distance(truth) < 0.3
     shown = text("fit", folder / "train.parquet", *COLUMNS, "--types", 2, "-o", folder / "again.lmab")
-    assert "Is there anything latent to learn here? There are types" in shown
+    assert "Latent types are supported" in shown
     assert "item" in shown
     assert f"Next: lmab plan {folder / 'again.lmab'} --horizon 4" in shown
     assert (folder / "again.lmab").read_bytes() == (folder / "model.lmab").read_bytes()
@@ -241,7 +241,7 @@ def test_many_distinct_rewards_must_be_named(tmp_path, capsys, monkeypatch):
     rng = generator(0)
     path = a_log(tmp_path, session=np.arange(n) // 4, t=np.arange(n) % 4, item=np.arange(n) % 3, click=rng.random(n))
     shown = fails(capsys, monkeypatch, "fit", path, *COLUMNS, "-o", tmp_path / "model.lmab")
-    assert "more than 32 distinct rewards: say --rewards binned for amounts" in shown
+    assert "more than 32 distinct rewards: use --rewards binned for amounts" in shown
     answer = run("fit", path, *COLUMNS, "--rewards", "gaussian", "--types", 2, "-o", tmp_path / "model.lmab")
     assert answer["types"] == 2
 
@@ -338,7 +338,7 @@ def test_a_saved_certificate_is_quoted_and_not_made_again(folder, tmp_path, caps
     monkeypatch.setattr("lmab.cli.report.certify", lambda *_, **__: pytest.fail("made again"))
     quoting = ("report", folder / "model.lmab", folder / "policy.lmab", "-o", page, "--certificate")
     told = " ".join(text(*quoting, saved).split())
-    assert f"Certificate: {lmab.load(saved).claims}" in told
+    assert lmab.load(saved).claims in told
     assert made["sentence"] in html.unescape(page.read_text())
     assert "must not be given together" in fails(capsys, monkeypatch, *quoting, saved, *certify)
     run("plan", folder / "model.lmab", "--horizon", 3, "-o", tmp_path / "other.lmab")

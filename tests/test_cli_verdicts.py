@@ -42,7 +42,7 @@ def test_a_check_that_agrees_is_a_result_and_another_one_a_note(plan, capsys, on
 def test_a_model_that_was_not_checked_says_so(plan, capsys):
     unchecked = replace(plan, estimate=replace(plan.estimate, check=None))
     tell_check(unchecked)
-    assert "were not checked on held-out sessions" in capsys.readouterr().out
+    assert "were not tested on held-out sessions" in capsys.readouterr().out
     assert check_summary(unchecked) is None
 
 
@@ -74,10 +74,13 @@ def made_up(kind: str, n_sessions: int = 500) -> lmab.Sessions:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("nothing", "Nothing found: 3 types predict held-out sessions no better than one type does."),
-        ("unrelated", "Little: 3 types predict held-out sessions better than one type does, but no better than if"),
-        ("generosity", "Generosity alone: sessions like all arms more or less"),
-        ("types", "There are types: a held-out session is"),
+        ("nothing", "No latent types found: 3 types do not predict held-out sessions better than one type"),
+        (
+            "unrelated",
+            "Latent types are not supported: 3 types predict held-out sessions better than one type, but",
+        ),
+        ("generosity", "Latent types are not supported: sessions differ in their overall level of reward"),
+        ("types", "Latent types are supported: "),
     ],
 )
 def test_plan_and_certificate_follow_the_verdict_of_the_fit(kind, said):
@@ -91,7 +94,7 @@ def test_plan_and_certificate_follow_the_verdict_of_the_fit(kind, said):
     assert plan.verdict == estimate.check.verdict
     found = lmab.certify(estimate, plan, log, n_draws=20, rng=1)
     assert (found.gain is not None) is supported
-    assert ("Do not count on a gain over the best fixed choice: held-out" in found.sentence) is not supported
+    assert ("No gain over the best fixed arm was demonstrated: held-out" in found.sentence) is not supported
     assert found.table["held-out check"] == estimate.check.verdict
     assert len(found.sentence.split(". ")) == (3 if supported else 2)
 
@@ -109,12 +112,12 @@ def test_fit_says_its_verdict_first_and_details_where_asked(plan, capsys):
     curve = Curve((1, 2), np.array([-2.0, -1.0]), np.zeros(2), np.zeros(2), 2)
     estimate = replace(plan.estimate, check=check, curve=curve, tested=Assumptions(fine, fine, drift))
     lines = told(estimate, capsys)
-    assert lines[0].startswith("Is there anything latent to learn here? There are types")
+    assert lines[0].startswith("Latent types are supported")
     text = " ".join(" ".join(lines).split())
     assert "note: The shares changed." in text
     assert "All is well" not in text
-    assert "2 types, because held-out sessions are predicted best so." in text
-    assert "Continuous types predict held-out sessions better than these types do: try" in text
+    assert "2 types selected: highest held-out log-likelihood." in text
+    assert "Continuous latent traits predict held-out sessions better than these types: try" in text
     for word in ("log-likelihood", "nats", "direction", "starts agree", "standard deviations"):
         assert word not in text
     details = " ".join(" ".join(told(estimate, capsys, verbose=True)).split())
@@ -135,11 +138,11 @@ def test_types_that_the_check_does_not_support_are_not_said_to_predict_best(plan
     check = Check(2, 100, -1.0, NO, YES, SOLID)
     estimate = replace(plan.estimate, check=check, curve=curve)
     text = " ".join(" ".join(told(estimate, capsys)).split())
-    assert "Nothing found: 2 types predict held-out sessions no better than one type does." in text
+    assert "No latent types found: 2 types do not predict held-out sessions better than one type" in text
     assert "2 types were fitted, but held-out sessions do not support them." in text
     assert "predicted best" not in text
     one = replace(estimate, curve=replace(curve, log_likelihood=np.array([-1.0, -2.0]), chosen=1))
-    assert "1 type, because held-out sessions are predicted best so." in " ".join(told(one, capsys))
+    assert "1 type selected: highest held-out log-likelihood." in " ".join(told(one, capsys))
 
 
 def test_types_without_sessions_are_counted_and_not_shown(plan, capsys):

@@ -293,7 +293,7 @@ def test_auto_finds_separated_types(rng):
     assert len(curve.gain) == len(curve.stderr) == len(curve.n_types)
     assert (curve.gain[1:3] > 5 * curve.stderr[1:3]).all()
     np.testing.assert_allclose(np.diff(curve.log_likelihood), curve.gain[1:], atol=1e-12)
-    assert "because held-out sessions are predicted best so" in fit.message
+    assert "selected: highest held-out log-likelihood" in fit.message
     assert len(curve.n_types) <= 7  # stopped early
 
 
@@ -355,7 +355,7 @@ def test_a_learner_keeps_types_to_spare_beyond_the_best():
     ):
         assert _curve(scores, spare=True).chosen == chosen
     spare = _curve([best, clearly, about], spare=True)
-    assert spare.reason.startswith("3 types, some of them to spare: 1 predict held-out sessions best, but one type too")
+    assert spare.reason.startswith("3 types selected: 1 have the highest held-out log-likelihood, but one type too")
 
 
 def test_the_fit_of_a_learner_has_its_curve_and_no_check(monkeypatch):
@@ -491,9 +491,9 @@ def test_one_session_is_one_type():
 
 def test_the_reason_of_a_choice_is_true_to_its_list():
     best = generator(0).normal(size=400)
-    assert _curve([behind(best, 1.2), best]).reason == "2 types, because held-out sessions are predicted best so"
+    assert _curve([behind(best, 1.2), best]).reason == "2 types selected: highest held-out log-likelihood"
     few = _curve([behind(best, 0.8), *[behind(best, 2.2)] * 3, best])
-    assert few.reason == "1 type, because 5 predict held-out sessions hardly better"
+    assert few.reason == "1 type selected: 5 have a held-out log-likelihood that is not clearly higher"
     assert (few.best, few.best_of_several) == (5, 5)
     one = _curve([best, behind(best, 2.2), behind(best, 0.8)])
     assert (one.chosen, one.best, one.best_of_several) == (1, 1, 3)
@@ -509,12 +509,12 @@ def verdict(z_one, z_arms=3.0):
 @pytest.mark.parametrize(
     ("chosen", "found", "settled", "reason"),
     [
-        (3, verdict(2.0), 1, "1 type, because the check on held-out sessions does not confirm 3"),
-        (1, verdict(2.1), 3, "3 types, because the check on held-out sessions confirms them"),
-        (3, verdict(2.1), 3, "3 types, because held-out sessions are predicted best so"),
-        (1, verdict(2.0), 1, "1 type, because 3 predict held-out sessions hardly better"),
-        (3, verdict(2.1, 1.0), 3, "3 types, because held-out sessions are predicted best so"),  # little
-        (1, verdict(2.1, 1.0), 1, "1 type, because 3 predict held-out sessions hardly better"),
+        (3, verdict(2.0), 1, "1 type selected: the check on held-out sessions does not support 3"),
+        (1, verdict(2.1), 3, "3 types selected: the check on held-out sessions supports them"),
+        (3, verdict(2.1), 3, "3 types selected: highest held-out log-likelihood"),
+        (1, verdict(2.0), 1, "1 type selected: 3 have a held-out log-likelihood that is not clearly higher"),
+        (3, verdict(2.1, 1.0), 3, "3 types selected: highest held-out log-likelihood"),  # little
+        (1, verdict(2.1, 1.0), 1, "1 type selected: 3 have a held-out log-likelihood that is not clearly higher"),
     ],
 )
 def test_the_check_has_the_last_word_about_one_type(chosen, found, settled, reason, monkeypatch):

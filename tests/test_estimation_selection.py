@@ -60,7 +60,7 @@ def test_a_site_that_knew_is_found_out_and_promises_come_down(known):
 def test_what_was_found_is_said(known):
     found = known[2]["auto"]
     assert found.selection.sentence in found.message
-    assert found.selection.sentence.startswith("which arms were shown tells who it is")
+    assert found.selection.sentence.startswith("selective exposure: the logged arms depend on the latent type")
     assert not any(sign.isdigit() for sign in found.selection.plain)
     checked = diagnostics.check(found, traits=False, n_folds=1, rng=1)
     without = diagnostics.check(replace(found, selection=None), traits=False, n_folds=1, rng=1)

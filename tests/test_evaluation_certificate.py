@@ -16,7 +16,7 @@ import lmab
 from lmab import reporting
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument
-from lmab.estimation.assumptions import Assumption, Assumptions
+from lmab.estimation.assumptions import TESTS, Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain
 from lmab.evaluation import diagnostics
 from lmab.evaluation.certificate import Verdict
@@ -186,7 +186,7 @@ def test_the_planning_gap_is_what_better_planning_removes(case, monkeypatch):
     finished = lmab.certify(estimate, done, log, n_draws=20, rng=generator(1))
     known = lmab.certify(estimate, undone, log, n_draws=20, rng=generator(1))
     assert finished.planning_gap == pytest.approx(0, abs=1e-12)
-    assert "planning is complete" in finished.table["what is given away"]
+    assert "more planning cannot reduce it" in finished.table["regret"]
     monkeypatch.setattr(importlib.import_module("lmab.evaluation.certify"), "_EXACT_STATES", 1)
     started = lmab.certify(estimate, undone, log, n_draws=20, rng=generator(1))
     assert started.planning_gap > 0.05  # the greedy plan's upper bound is the information price
@@ -200,29 +200,30 @@ def test_the_sentence_tells_the_numbers(certificate):
     assert sentence == certificate.sentence
     for number in (*certificate.value, *certificate.optimum, certificate.regret[1], *np.abs(certificate.gain)):
         assert f"{number:.2f}" in sentence
-    assert certificate.table["confidence"] == "each interval contains its value in 90% of logs, on average"
+    assert certificate.table["confidence"] == (
+        "each interval contains the true value for 90% of logs on average, if the true number of types is at most 3"
+    )
     assert len(sentence.split(". ")) <= 3
     hardly = replace(certificate, n_floored=2).note
-    assert f"say next to nothing about 2 of the {certificate.n_parameters} directions" in hardly
-    assert "no more than 3 types" in certificate.note
+    assert f"almost no information about 2 of the {certificate.n_parameters} directions" in hardly
 
 
 def test_a_thin_log_is_called_thin(certificate):
     assert not certificate.thin
-    assert "thin" not in certificate.table
+    assert "sparse data" not in certificate.table
     thin = replace(certificate, thin_share=0.34)
     assert thin.thin
-    for text in (thin.table["thin"], thin._repr_html_()):
+    for text in (thin.table["sparse data"], thin._repr_html_()):
         assert "34% of the plan" in text
         assert "go to arms played fewer than 25 times per type" in text
 
 
 def test_one_type_too_few_is_said(certificate):
-    assert "types" not in replace(certificate, one_more=(-0.01, 0.02)).table
+    assert "number of types" not in replace(certificate, one_more=(-0.01, 0.02)).table
     few = replace(certificate, one_more=(0.0123, 0.004))
     assert few.too_few
-    assert few.table["types"] == "one more than 3 predicts held-out sessions better; the claims allow for it"
-    assert "types" not in replace(few, check=NOTHING).table  # never beside: no better than one
+    assert few.table["number of types"].startswith("4 types predict held-out sessions better than 3;")
+    assert "number of types" not in replace(few, check=NOTHING).table  # never beside: no better than one
 
 
 @pytest.mark.parametrize(
@@ -238,20 +239,20 @@ def test_one_type_more_must_gain_more_than_its_error_and_more_than_nothing(certi
         (
             0.51,
             "certified",
-            "planning accounts for 51% of it, limited data for the rest; plan again with a smaller gap",
+            "more planning could remove at most 51% of the bound, the rest needs data; plan again with a smaller gap",
         ),
         (
             0.51,
             "time limit",
-            "planning accounts for 51% of it, limited data for the rest; plan again with a longer time",
+            "more planning could remove at most 51% of the bound, the rest needs data; plan again with a longer time",
         ),
-        (0.51, "heuristic", "planning accounts for 51% of it, limited data for the rest"),
-        (0.5, "certified", "planning accounts for 50% of it, limited data for the rest"),
-        (0.0049, "certified", "limited data accounts for all of it: planning is complete"),
+        (0.51, "heuristic", "more planning could remove at most 51% of the bound, the rest needs data"),
+        (0.5, "certified", "more planning could remove at most 50% of the bound, the rest needs data"),
+        (0.0049, "certified", "limited data accounts for all of the bound; more planning cannot reduce it"),
     ],
 )
 def test_the_remedy_is_better_planning_only_if_an_option_of_the_planner_can_help(certificate, gap, planned, said):
-    told = replace(certificate, planning_gap=gap, planned=planned).table["what is given away"]
+    told = replace(certificate, planning_gap=gap, planned=planned).table["regret"]
     assert told.startswith(said)
     assert ("plan again" in told) is ("plan again" in said)
 
@@ -260,19 +261,19 @@ def test_the_sentence_has_as_many_decimals_as_its_shortest_interval_needs(certif
     changes = {"value": (2.0, 2.5), "optimum": (2.2, 3.0), "regret": (0.0, 0.3), "gain": (-0.25, 0.5)}
     told = replace(certificate, **changes).sentence
     assert (
-        "earns 2.00 to 2.50 under this policy, -0.25 to +0.50 over the best fixed choice (90% confidence intervals)."
+        "earns 2.00 to 2.50 under this policy, -0.25 to +0.50 over the best fixed arm (90% confidence intervals)."
         in told
     )
-    assert "The best policy earns 2.20 to 3.00, at most 0.30 more (10.0%)." in told
+    assert "The best possible policy earns 2.20 to 3.00, at most 0.30 more than this one (10.0%)." in told
     fine = replace(certificate, **{**changes, "value": (2.0, 2.0123)}).sentence
     assert "earns 2.000 to 2.012 under" in fine
     nothing = {**changes, "regret": (0.0, 0.004), "gain": (-0.0001, 0.0001)}
     told = replace(certificate, **nothing).sentence
     assert (
-        "earns 2.00 to 2.50 under this policy, +0.00 to +0.00 over the best fixed choice (90% confidence intervals)."
+        "earns 2.00 to 2.50 under this policy, +0.00 to +0.00 over the best fixed arm (90% confidence intervals)."
         in told
     )
-    assert "The best policy earns 2.20 to 3.00, at most 0.00 more (0.1%)." in told
+    assert "The best possible policy earns 2.20 to 3.00, at most 0.00 more than this one (0.1%)." in told
     assert "at most 0.017 more" in replace(certificate, **{**changes, "regret": (0.0, 0.017)}).sentence
     coarse = {"value": (200.0, 250.0), "optimum": (220.0, 300.0), "regret": (0.0, 30.0), "gain": (-25.0, 50.0)}
     assert "earns 200 to 250 under" in replace(certificate, **coarse).sentence
@@ -286,30 +287,28 @@ def test_an_assumption_that_does_not_hold_is_said_in_the_first_sentence_and_in_f
     nothing = {"value": None, "regret": None, "gain": None}
     for i, name in enumerate(("shown", "leaving", "drift", "step")):
         fires = replace(certificate, tested=Assumptions(*[broken if i == k else fine for k in range(4)]), **nothing)
-        assert fires.sentence.startswith(
-            "Nothing is claimed about what this policy earns: something depends; log more."
-        )
-        assert next(iter(fires.table.items())) == (name, broken.sentence)
+        assert fires.sentence.startswith("No confidence interval for this policy: something depends; log more.")
+        assert next(iter(fires.table.items())) == (TESTS[name], broken.sentence)
     calm = replace(certificate, tested=Assumptions(fine, fine, fine, fine))
-    assert not {"shown", "leaving", "drift", "step"} & set(calm.table)
+    assert not set(TESTS.values()) & set(calm.table)
 
 
 def test_a_claim_that_is_refused_is_not_told(certificate):
     half = replace(certificate, value=None, regret=None, gain=None)
-    assert half.sentence.startswith("Nothing is claimed about what this policy earns")
-    assert "The best policy earns" in half.sentence
-    assert "more (" not in half.sentence
-    assert "what is given away" not in half.table
+    assert half.sentence.startswith("No confidence interval for this policy")
+    assert "The best possible policy earns" in half.sentence
+    assert "more than this one" not in half.sentence
+    assert "regret" not in half.table
     assert "not claimed" in half._repr_html_()
     nothing = replace(half, optimum=None)
-    assert "The best policy" not in nothing.sentence
-    assert "No gain over the best fixed choice is claimed." in nothing.sentence
+    assert "The best possible policy" not in nothing.sentence
+    assert "No gain over the best fixed arm was demonstrated, because the log contradicts" in nothing.sentence
     assert not nothing.sure
 
 
 def test_one_arm_never_played_is_said_in_the_singular(certificate):
-    one = replace(certificate, n_unplayed=1, unplayed_share=0.25).table["unplayed"]
-    assert one == "1 arm was never played; 25% of the best there is rests on guessing what they pay"
+    one = replace(certificate, n_unplayed=1, unplayed_share=0.25).table["unplayed arms"]
+    assert one == "1 arm was never played; 25% of the value of the best policy is based on assumed mean rewards"
     assert not replace(certificate, thin_share=0.1).thin
 
 
@@ -386,7 +385,7 @@ def test_arms_never_played_are_mentioned(case, certificate):
     estimate = lmab.fit(wide, n_types=2, method=lmab.EM(prior=2.0, restarts=2), rng=generator(0))
     missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, n_draws=20, rng=generator(0))
     assert missing.n_unplayed == 2
-    assert "2 arms were never played" in missing.table["unplayed"]
+    assert "2 arms were never played" in missing.table["unplayed arms"]
     assert 0 < missing.unplayed_share < 1
 
 
@@ -501,20 +500,26 @@ def test_each_interval_holds_as_often_as_claimed(study):
 @pytest.mark.parametrize(
     ("gain", "check", "sure", "said"),
     [
-        ((0.1, 0.3), AGREES, True, "Count on the gain"),
-        ((0.0, 0.3), AGREES, False, "may earn no more than the best fixed choice"),
-        ((-0.1, 0.3), LITTLE, False, "Do not count on a gain"),
-        ((0.1, 0.3), LITTLE, False, "Do not count on a gain"),
-        ((0.1, 0.3), NOTHING, False, "Do not count on a gain"),
-        ((0.1, 0.3), None, False, "Do not count on the gain"),
-        (None, AGREES, False, "that on the model"),
+        ((0.1, 0.3), AGREES, True, "A gain over the best fixed arm or list was demonstrated: "),
+        ((0.0, 0.3), AGREES, False, "demonstrated: its confidence interval is not entirely above 0."),
+        ((-0.1, 0.3), LITTLE, False, "No gain over the best fixed arm or list was demonstrated. "),
+        ((0.1, 0.3), LITTLE, False, "No gain over the best fixed arm or list was demonstrated. "),
+        ((0.1, 0.3), NOTHING, False, "No gain over the best fixed arm or list was demonstrated. "),
+        ((0.1, 0.3), None, False, "because the latent types were not tested"),
+        (None, AGREES, False, "is predicted by the model"),
     ],
 )
 def test_a_gain_counts_only_where_interval_and_both_checks_agree(gain, check, sure, said):
     verdict = Verdict(gain, check)
     assert verdict.sure is sure
     assert verdict.sentence.startswith(said) or said in verdict.sentence
-    told = "No held-out sessions were asked" if check is None else "" if check.agrees else check.verdict
+    told = (
+        "The latent types were not tested on held-out sessions"
+        if check is None
+        else ""
+        if check.agrees
+        else check.verdict
+    )
     assert told in verdict.sentence
 
 
@@ -556,8 +561,8 @@ def test_the_certificate_repeats_the_check_and_keeps_it(road):
     assert certificate.sure is real
     assert certificate.table["held-out check"] == estimate.check.verdict
     assert len(certificate.sentence.split(". ")) == (3 if real else 2)  # no bound on the optimum without types
-    assert ("Do not count on a gain" in certificate.sentence) is not real
-    assert ("Do not count on a gain" in certificate._repr_html_()) is not real
+    assert ("No gain over the best fixed arm was demonstrated" in certificate.sentence) is not real
+    assert ("No gain over the best fixed arm was demonstrated" in certificate._repr_html_()) is not real
     again = lmab.load(folder / "certificate.lmab")
     assert again.check.verdict == estimate.check.verdict
     assert again.sure is real
@@ -571,13 +576,14 @@ def test_the_report_is_green_and_calls_types_real_only_where_all_agree(road):
         green = real and known is not None
         assert ('class="good"' in page) is green
         assert ("more)" in page) is green
-        assert ("The types are real" in page) is green
-        assert "session so far helps to predict" in page  # in both cases: memory alone does not show types
+        assert ("These sessions confirm the types" in page) is green
+        assert "past of a session improves the prediction" in page  # in both cases: memory alone does not show types
         assert estimate.check.verdict.split(":")[0] in page
         assert page.index("</h1>") < page.index(estimate.check.verdict.split(":")[0]) < page.index("<h2>")  # it leads
         assert ('class="ours"' in page) is real  # the bar of an unsupported gain is grey
     assert (
-        "Count on the gain" in reporting.render(reporting.gather(estimate.bandit, plan, certificate=certificate))
+        "A gain over the best fixed arm was demonstrated"
+        in reporting.render(reporting.gather(estimate.bandit, plan, certificate=certificate))
     ) is real
 
 

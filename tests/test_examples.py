@@ -37,7 +37,7 @@ def test_the_notebook_is_the_tutorial_with_what_its_code_shows():
     shown = [output for cell in cells for output in cell.get("outputs", ())]
     assert any("image/svg+xml" in output.get("data", {}) for output in shown), "run: python examples/make_notebook.py"
     said = "".join("".join(output.get("text", ())) for output in shown)
-    assert "There are types" in said
+    assert "Latent types are supported" in said
     assert "(2436, 25)" in said
 
 

@@ -215,8 +215,8 @@ def test_held_out_sessions_judge_model_and_policy(story):
     page = Reader(reporting.render(contents))
     seen = contents.held_out
     assert certificate.sentence in page.text
-    assert "The types are real" in page.text
-    assert f"Chosen: {estimate.curve.reason}." in page.text
+    assert "These sessions confirm the types" in page.text
+    assert f"{estimate.curve.reason}." in page.text
     assert seen.total[0] == pytest.approx(5 * seen.gain.mean())
     assert seen.gain[0] == pytest.approx(0, abs=1e-12)  # before the first step there is nothing to remember
     with pytest.warns(LmabWarning, match="sessions agree with the policy up to step"):  # the page says so, too
@@ -235,8 +235,8 @@ def test_without_types_nothing_latent_shows():
     contents = reporting.gather(BANDIT, horizon=4, sessions=replace(held, propensities=None))
     assert contents.held_out.total[0] < 0
     page = Reader(reporting.render(contents))
-    assert "No hidden types show here" in page.text
-    assert "cannot be said without logged propensities" in page.text
+    assert "These sessions do not confirm the types" in page.text
+    assert "needs logged propensities" in page.text
 
 
 def test_memory_gains_add_up_to_the_likelihood(story):
@@ -269,7 +269,7 @@ def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch, few_draws)
         done = RUNNER.invoke(app, words.split())
         assert done.exit_code == 0, done.output
     text = Reader((tmp_path / "report.html").read_text()).text
-    for part in ("Confidence intervals", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
+    for part in ("Confidence intervals", "Evaluation on held-out sessions", "held_out.parquet", "doubly robust"):
         assert part in text
     refused = RUNNER.invoke(app, ["report", "model.lmab", "--certify", "log.parquet"])
     assert "--certify needs the policy" in str(refused.exception)
@@ -283,7 +283,7 @@ def test_the_command_writes_a_report(tmp_path):
     done = RUNNER.invoke(app, arguments)
     assert done.exit_code == 0
     assert "out.html" in done.output
-    assert "sessions, 8 arms to choose from, 4 steps" in Reader(target.read_text()).text
+    assert "types, 8 arms, 4 steps" in Reader(target.read_text()).text
     answer = json.loads(RUNNER.invoke(app, [*arguments, "--json"]).output)
     assert answer["fixed"] < answer["policy"] <= answer["upper"] <= answer["known"]
 
@@ -386,7 +386,7 @@ def test_notebooks_show_the_numbers_that_matter():
             [
                 f"{certificate.value[0]:.4g} to",
                 f"{certificate.regret[1]:.4g} per session",
-                "Each interval holds with 90%",
+                "the true value for 90% of logs",
             ],
         ),
         (estimate, [f"{estimate.log_likelihood:.4f} of 300 sessions", f"{estimate.bic:.2f}", estimate.message]),
@@ -446,7 +446,7 @@ def test_without_repeats_everyone_gets_the_best_sequence_at_least():
         known = np.sort(BANDIT.means, axis=1)[:, -3:].sum(axis=1)
         assert contents.worth.known == pytest.approx(BANDIT.weights @ known)
         assert contents.worth.fixed <= contents.worth.policy.mean <= contents.worth.upper + 1e-9
-        assert "same list for everyone" in Reader(reporting.render(contents)).text
+        assert "best fixed list" in Reader(reporting.render(contents)).text
 
 
 def test_a_plan_without_repeats_counts_as_one_whatever_its_policy_says():
@@ -470,7 +470,7 @@ def test_a_plan_that_follows_a_check_without_types_is_shown_as_the_best_fixed_ch
     assert contents.fixed
     assert contents.worth.policy.mean == pytest.approx(contents.worth.fixed)
     said = Reader(reporting.render(contents)).text
-    assert "because held-out sessions support no types. It earns" in said
+    assert "because held-out sessions do not support latent types. It earns" in said
     for other in ("no policy", "Show everyone the same instead", "type known from the start", "belief"):
         assert other not in said
     assert contents.tree is None
@@ -482,14 +482,17 @@ def test_a_plan_that_follows_a_check_without_types_is_shown_as_the_best_fixed_ch
     anyway = lmab.plan(estimate, horizon=3, repeats=repeats, anyway=True)
     told = Reader(reporting.render(reporting.gather(estimate, anyway))).text
     assert "The log does not support this gain." in told
-    assert "of the gain that is possible" not in told
+    assert "of the possible gain" not in told
     if repeats:
         assert reporting.gather(estimate, horizon=3).fixed  # where the report itself plans
     estimate.save(tmp_path / "model.lmab")
     plan.save(tmp_path / "policy.lmab")
     files = [str(tmp_path / name) for name in ("model.lmab", "policy.lmab", "report.html")]
     ran = RUNNER.invoke(app, ["report", *files[:2], "-o", files[2]])
-    assert f"This policy is the best fixed choice, which earns {contents.worth.fixed:.4g} on the model." in ran.output
+    assert (
+        f"This policy is the best fixed {'arm' if repeats else 'list'}, which earns {contents.worth.fixed:.4g} per "
+        f"session on the model." in ran.output
+    )
     assert "No policy earns more" not in ran.output
 
 
@@ -556,7 +559,7 @@ def test_types_are_numbered_by_size_on_the_page_as_by_the_command():
 def test_no_name_is_cut_without_its_full_text():
     page = page_of(2)
     assert "…" in page
-    (cut,) = re.findall(r"In full: (.*?)</p>", page)
+    (cut,) = re.findall(r"Full names: (.*?)</p>", page)
     assert LONG in cut
     style = page.split("</style>")[0]
     assert "text-overflow" not in style  # names in cards and in the table go on in the next line
@@ -583,16 +586,15 @@ def test_the_names_of_a_tree_are_listed_once():
 
 def test_a_small_screen_says_that_the_tree_scrolls():
     page = page_of(2)
-    assert 'class="scrolls">The picture may be wider than this screen' in page
+    assert 'class="scrolls">The figure may be wider than the screen' in page
     assert re.search(r"@media \(max-width: 50rem\) \{ \.scrolls \{ display: block", page)
 
 
-def test_log_likelihoods_are_said_in_words():
+def test_log_likelihoods_have_standard_errors():
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=300, horizon=3, rng=0)
     page = reporting.render(reporting.gather(bandit, lmab.Greedy(bandit, horizon=3), sessions=log))
-    assert "nats" not in page
-    assert re.search(r"a session is [\d.]+ times as likely as without memory", page)
+    assert re.search(r"next reward \(log-likelihood per session \+0\.\d+ ± 0\.\d+\)", page)
     assert "context" not in page.split("</style>")[1]
     assert "episode" not in page.split("</style>")[1]
 
@@ -605,12 +607,12 @@ def worth(fixed: float, mean: float, upper: float) -> Worth:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ((1.0, 1.5, 1.5), "So the policy gains all, or next to all, that can be gained by learning the type."),
-        ((1.0, 1.5, 2.0), "So the policy makes at least 50% of the gain that is possible."),
-        ((1.0, 1.0, 1.0), "Types make no difference here: the best arms are the same for all."),
-        ((1.0, 1.0, 1.0 + 5e-10), "Types make no difference here: the best arms are the same for all."),
-        ((1.0, 1.0, 1.0 + 4e-9), "So the policy makes at least 0% of the gain that is possible."),
-        ((1.0, 0.5, 1.5), "Show everyone the same instead."),
+        ((1.0, 1.5, 1.5), "The policy achieves practically all of the possible gain."),
+        ((1.0, 1.5, 2.0), "The policy achieves at least 50% of the possible gain."),
+        ((1.0, 1.0, 1.0), "No policy gains anything on this model: the best arms are the same for all types."),
+        ((1.0, 1.0, 1.0 + 5e-10), "No policy gains anything on this model: the best arms are the same for all types."),
+        ((1.0, 1.0, 1.0 + 4e-9), "The policy achieves at least 0% of the possible gain."),
+        ((1.0, 0.5, 1.5), "Use the best fixed arms instead."),
     ],
 )
 def test_what_is_reached_is_a_sentence(values, sentence):
@@ -633,7 +635,7 @@ def test_bars_are_as_long_as_what_they_show_from_zero_or_the_lowest_on(fixed, me
     assert min(shown) >= 0
 
 
-@pytest.mark.parametrize(("captured", "said"), [(0.98, "at least 98%"), (0.996, "all, or next to all")])
+@pytest.mark.parametrize(("captured", "said"), [(0.98, "at least 98%"), (0.996, "practically all")])
 def test_the_last_half_percent_of_a_gain_counts_as_all_of_it(captured, said):
     assert said in _reached(worth(1.0, 1.0 + 0.5 * captured, 1.5))
 
@@ -689,8 +691,8 @@ def test_the_check_is_that_of_the_estimate_behind_the_plan_or_of_the_certificate
 
 def test_the_heading_of_the_cards_counts_the_types(tmp_path):
     for weights, means, heading in (
-        ([1.0], [[0.2, 0.8]], "<h2>1 type of sessions</h2>"),
-        ([0.5, 0.5], [[0.2, 0.8], [0.9, 0.1]], "<h2>2 types of sessions</h2>"),
+        ([1.0], [[0.2, 0.8]], "<h2>1 latent type</h2>"),
+        ([0.5, 0.5], [[0.2, 0.8], [0.9, 0.1]], "<h2>2 latent types</h2>"),
     ):
         reporting.write(
             reporting.gather(lmab.LatentBandit.bernoulli(weights, means), horizon=2), tmp_path / "page.html"
@@ -703,12 +705,12 @@ def test_the_heading_of_the_cards_counts_the_types(tmp_path):
     [
         (
             True,
-            "in each type (column), whatever it paid",
+            "each arm (row) in each type (column), in",
             {("b", "type 1"): 0.3, ("b", "type 2"): 0.64, ("a", "type 2"): 0.2},
         ),
         (
             False,
-            "and each reward (column), whoever it is",
+            "each arm (row) and each reward (column), in",
             {("b", "after 0"): 0.5, ("b", "after 1"): 0.4, ("a", "after 1"): 0},
         ),
     ],
@@ -724,7 +726,7 @@ def test_who_leaves_after_what_is_read_back(by_type, note, cells):
     page = str(reporting.render(reporting.gather(bandit, lmab.plan(bandit, horizon=2))))
     section = page[page.index("Attrition") :]
     assert note in section
-    assert "Shown are" not in section.split("</section>")[0]
+    assert "The table shows" not in section.split("</section>")[0]
     assert 'class="map" style="--cell:2.9rem; --n:2"' in section  # two columns share the width
     shown = re.findall(r'--heat:([\d.]+)" title="(\w), ([^:]+): ([\d.]+)% leave"', section)
     found = {(arm, head): (float(heat), float(share) / 100) for heat, arm, head, share in shown}

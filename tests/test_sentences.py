@@ -52,16 +52,17 @@ CERTIFICATE = Certificate(
 )
 NOTE = Identifiability(3, 6, 0.5, 2, "4 of 5 starts reached the best solution", (), (), None)
 BANDIT = lmab.LatentBandit.bernoulli([0.25, 0.75], [[0.9, 0.2, 0.5], [0.1, 0.8, 0.5]])
-EARNS = "A session of 5 steps earns 3.10 to 3.40 under this policy, +0.10 to +0.50 over the best fixed choice"
+EARNS = "A session of 5 steps earns 3.10 to 3.40 under this policy, +0.10 to +0.50 over the best fixed arm or list"
 EARNS = f"{EARNS} (90% confidence intervals)"
-BEST = "The best policy earns 3.20 to 3.60, at most 0.27 more (7.5%)."
-DO_NOT = "Do not count on the gain over the best fixed choice before held-out sessions confirm the types."
-MAY = "This policy may earn no more than the best fixed choice."
+BEST = "The best possible policy earns 3.20 to 3.60, at most 0.27 more than this one (7.5%)."
+NONE_SHOWN = "No gain over the best fixed arm or list was demonstrated"
+DO_NOT = f"{NONE_SHOWN}, because the latent types were not tested on held-out sessions."
+MAY = f"{NONE_SHOWN}: its confidence interval is not entirely above 0."
 REPLAYED = (
-    "Masked replay on 1,200 held-out sessions: choosing by the answers earns {} the most popular arms ({} per "
-    "session). It differs from the gain of a plan because it may choose only among half of the arms that each session "
-    "logged and does not look ahead; it relies on no model, and holds if the logged arms did not depend on the "
-    "session's own rewards."
+    "Masked replay on 1,200 held-out sessions: the greedy policy of the model earns {} popularity ({} per session). "
+    "The gain of a plan can be larger, because a plan looks ahead and may choose any arm, not only one half of the "
+    "arms logged in a session; but it relies on the model. The replay relies on no model, provided that the logged "
+    "arms did not depend on the rewards of their session."
 )
 
 
@@ -72,51 +73,61 @@ def assumed(**fires: Assumption) -> Assumptions:
 SENTENCES = {
     "gain": (CHECK.over_one_type, "+0.2000 ± 0.0900"),
     "gain below": (Gain(-0.00004, 1.0), "-0.0000 ± 1.0000"),
-    "times": (Gain(0.7, 0.1).times, "2.01"),
-    "times without end": (Gain(1e6, 0.1).times, "1.01e+304"),
-    "replay sure": (Replay(0.3, 0.1, 1200), REPLAYED.format("more than", "+0.3000 ± 0.1000")),
-    "replay not sure": (Replay(0.2, 0.1, 1200), REPLAYED.format("about as much as", "+0.2000 ± 0.1000")),
-    "replay no worse": (Replay(-0.2, 0.1, 1200), REPLAYED.format("about as much as", "-0.2000 ± 0.1000")),
-    "replay worse": (Replay(-0.21, 0.1, 1200), REPLAYED.format("less than", "-0.2100 ± 0.1000")),
+    "gain, briefly": (Gain(0.0312, 0.0042).brief, "+0.0312 ± 0.0042"),
+    "gain, briefly, without error": (Gain(0.03, 0.0).brief, "+0.030 ± 0.000"),
+    "gain, briefly, large": (Gain(123.4, 23.0).brief, "+123 ± 23"),
+    "gain, briefly, next to nothing": (Gain(-0.00001, 0.00001).brief, "+0.0000 ± 0.0000"),
+    "replay sure": (Replay(0.3, 0.1, 1200), REPLAYED.format("more than", "+0.30 ± 0.10")),
+    "replay not sure": (Replay(0.2, 0.1, 1200), REPLAYED.format("about as much as", "+0.20 ± 0.10")),
+    "replay no worse": (Replay(-0.2, 0.1, 1200), REPLAYED.format("about as much as", "-0.20 ± 0.10")),
+    "replay worse": (Replay(-0.21, 0.1, 1200), REPLAYED.format("less than", "-0.21 ± 0.10")),
     "check": (
         CHECK.verdict,
-        "There are types: a held-out session is 1.22 times as likely as under one type and 1.11 times as likely as "
-        "under unrelated arms; of each predicted difference 87% is real.",
+        "Latent types are supported: held-out log-likelihood per session +0.200 ± 0.090 over one type and +0.100 "
+        "± 0.090 over independent arms (± standard error); calibration slope of predicted differences 0.87 ± "
+        "0.05 (1 is calibrated).",
     ),
     "check, all real": (
         replace(CHECK, calibration=replace(LINE, slope=1.08)).verdict,
-        "There are types: a held-out session is 1.22 times as likely as under one type and 1.11 times as likely as "
-        "under unrelated arms; of each predicted difference 100% is real.",
+        "Latent types are supported: held-out log-likelihood per session +0.200 ± 0.090 over one type and +0.100 "
+        "± 0.090 over independent arms (± standard error); calibration slope of predicted differences 1.08 ± "
+        "0.05 (1 is calibrated).",
     ),
     "check of one type": (
         replace(CHECK, n_types=1).verdict,
-        "Not asked: a model of one type predicts the same for every session. Fit more types to see.",
+        "Latent types were not tested: a model with one type predicts the same rewards for every session. Fit "
+        "two or more types to test them.",
     ),
     "check, nothing": (
         NONE_FOUND.verdict,
-        "Nothing found: 3 types predict held-out sessions no better than one type does. More or longer sessions may "
-        "show more; until then play the best arms.",
+        "No latent types found: 3 types do not predict held-out sessions better than one type (log-likelihood "
+        "per session +0.20 ± 0.10). More or longer sessions may reveal types; until then, play the arms with the "
+        "highest mean rewards.",
     ),
     "check, little": (
         replace(CHECK, over_independent_arms=Gain(0.1, 0.1), n_factors=1).verdict,
-        "Little: traits with 1 factor predict held-out sessions better than one type does, but no better than if arms "
-        "had nothing to do with each other. Longer sessions may show more; until then play the best arms.",
+        "Latent types are not supported: traits with 1 factor predict held-out sessions better than one type, "
+        "but not better than independent arms (log-likelihood per session +0.10 ± 0.10), so rewards of one arm "
+        "do not help to choose another. Longer sessions may reveal types; until then, play the arms with the "
+        "highest mean rewards.",
     ),
     "check, generosity": (
         replace(CHECK, over_generosity=Gain(0.0, 0.1), n_factors=0).verdict,
-        "Generosity alone: sessions like all arms more or less, and traits without a factor predict held-out sessions "
-        "no better than that. No gain over the most popular arms was demonstrated.",
+        "Latent types are not supported: sessions differ in their overall level of reward, and traits without a "
+        "factor predict held-out sessions no better than this level alone. No gain over the most popular arms "
+        "was demonstrated.",
     ),
     "check, by degrees": (
         " ".join(replace(CHECK, over_traits=Gain(-0.21, 0.1)).sentences),
-        "Continuous types predict held-out sessions better than these types do: try `lmab fit --traits`, or "
-        "`method=lmab.Traits()`.",
+        "Continuous latent traits predict held-out sessions better than these types: try `lmab fit --traits` (in "
+        "Python `method=lmab.Traits()`).",
     ),
     "check, types as good": (" ".join(replace(CHECK, over_traits=Gain(-0.2, 0.1)).sentences), ""),
     "check, details": (
         replace(CHECK, over_generosity=Gain(0.1, 0.2), over_traits=Gain(-0.1, 0.2)).details,
-        "{'over one type': '+0.2000 ± 0.0900', 'over unrelated arms': '+0.1000 ± 0.0900', 'over generosity alone': "
-        "'+0.1000 ± 0.2000', 'over traits': '-0.1000 ± 0.2000', 'predicted differences that are real': '87% ± 5%'}",
+        "{'over one type': '+0.2000 ± 0.0900', 'over independent arms': '+0.1000 ± 0.0900', 'over one response "
+        "level per session': '+0.1000 ± 0.2000', 'over latent traits': '-0.1000 ± 0.2000', 'calibration slope': "
+        "'0.87 ± 0.05'}"
     ),
     "gains of types": (
         Gains(0.012, 0.003, -0.0004, 0.001),
@@ -132,15 +143,18 @@ SENTENCES = {
     "mean of a study": (Mean(0.98765, 0.00123, 7), "0.9877 ± 0.0012"),
     "verdict without a certificate": (
         Verdict(None, CHECK).short,
-        "The gain over the best fixed choice is that on the model: estimate its confidence interval from the log "
-        "of the fit (`lmab evaluate --certify`).",
+        "The gain over the best fixed arm or list is predicted by the model; `lmab evaluate --certify` estimates "
+        "its confidence interval from the log of the fit.",
     ),
-    "verdict refused": (Verdict(None, CHECK, refused=True).short, "No gain over the best fixed choice is claimed."),
+    "verdict refused": (Verdict(None, CHECK, refused=True).short, "No gain over the best fixed arm or list was "
+                                                                  "demonstrated, because the log contradicts an "
+                                                                  "assumption of the model."),
     "verdict, no gain": (Verdict((0.0, 0.3), CHECK).short, MAY),
     "verdict, unchecked": (Verdict((0.1, 0.3), None).short, DO_NOT),
     "verdict, sure": (
         Verdict((0.1, 0.3), CHECK).short,
-        "Count on the gain over the best fixed choice: held-out sessions confirm the types.",
+        "A gain over the best fixed arm or list was demonstrated: its confidence interval is above 0, and "
+        "held-out sessions support the latent types.",
     ),
     "certificate": (CERTIFICATE, f"{EARNS}. {BEST} {DO_NOT}"),
     "certificate until people leave": (
@@ -149,23 +163,27 @@ SENTENCES = {
     ),
     "certificate without a claim": (
         replace(CERTIFICATE, value=None, optimum=None, regret=None, gain=None, tested=assumed(drift=YES)),
-        "Nothing is claimed about what this policy earns: the mixture of types changed. No gain over the best fixed "
-        "choice is claimed.",
+        "No confidence interval for this policy: the mixture of types changed. No gain over the best fixed arm "
+        "or list was demonstrated, because the log contradicts an assumption of the model.",
     ),
     "certificate without a reason": (
         replace(CERTIFICATE, value=None, regret=None, gain=None),
-        "Nothing is claimed about what this policy earns: the log contradicts an assumption. The best policy earns "
-        "3.20 to 3.60. No gain over the best fixed choice is claimed.",
+        "No confidence interval for this policy: the log contradicts an assumption. The best possible policy "
+        "earns 3.20 to 3.60. No gain over the best fixed arm or list was demonstrated, because the log "
+        "contradicts an assumption of the model.",
     ),
     "certificate below zero": (
         replace(CERTIFICATE, value=(-3.4, -3.1), optimum=(-3.2, -2.9), gain=None),
-        "A session of 5 steps earns -3.40 to -3.10 under this policy (90% confidence interval). The best policy "
-        "earns -3.20 to -2.90, at most 0.27 more. No gain over the best fixed choice is claimed.",
+        "A session of 5 steps earns -3.40 to -3.10 under this policy (90% confidence interval). The best "
+        "possible policy earns -3.20 to -2.90, at most 0.27 more than this one. No gain over the best fixed arm "
+        "or list was demonstrated, because the log contradicts an assumption of the model.",
     ),
     "certificate of whole numbers": (
         replace(CERTIFICATE, value=(310.0, 340.0), optimum=(320.0, 360.0), regret=(0.0, 27.0), gain=(-10.0, 50.0)),
-        f"A session of 5 steps earns 310 to 340 under this policy, -10 to +50 over the best fixed choice (90% "
-        f"confidence intervals). The best policy earns 320 to 360, at most 27 more (7.5%). {MAY}",
+        "A session of 5 steps earns 310 to 340 under this policy, -10 to +50 over the best fixed arm or list "
+        "(90% confidence intervals). The best possible policy earns 320 to 360, at most 27 more than this one "
+        "(7.5%). No gain over the best fixed arm or list was demonstrated: its confidence interval is not "
+        "entirely above 0.",
     ),
     "certificate of small numbers": (
         replace(CERTIFICATE, value=(1.0, 1.00001), gain=None).sentence[:65],
@@ -173,38 +191,39 @@ SENTENCES = {
     ),
     "certificate rests on": (
         CERTIFICATE.note,
-        "From 40 models that the 2,000 sessions could have come from; these say next to nothing about 4 of the 62 "
-        "directions in which models differ. Each interval holds with 90% on average, provided that there are no more "
-        "than 3 types in truth.",
+        "40 models drawn from the approximate posterior given 2,000 sessions; the log contains almost no "
+        "information about 4 of the 62 directions in parameter space",
     ),
     "certificate of a log that knows all": (
         replace(CERTIFICATE, n_floored=0).note[:66],
-        "From 40 models that the 2,000 sessions could have come from. Each ",
+        "40 models drawn from the approximate posterior given 2,000 session",
     ),
     "certificate of traits": (
         replace(CERTIFICATE, n_factors=2).note[-76:],
-        "provided that sessions differ by degrees in no more than 2 factors in truth.",
+        "ntains almost no information about 4 of the 62 directions in parameter space",
     ),
     "what a log identifies": (
         " ".join(NOTE.sentences),
-        "4 of 5 starts reached the best solution. 50% of the sessions have the 5 steps that identify 3 types in every "
-        "case; shorter ones may leave several models equally likely. The types differ in 2 directions.",
+        "4 of 5 starts reached the best solution. 50% of the sessions have at least 5 steps, which always "
+        "identify 3 types; with shorter sessions several models may be equally likely. Numerical rank of the "
+        "second moments of rewards: 2.",
     ),
     "what a long log identifies": (
         " ".join(replace(NOTE, long_enough=0.51, rank=None, rare_arms=(1,), rarest=0.12).sentences[1:]),
-        "51% of the sessions have the 5 steps that identify 3 types in every case. 1 arm was played fewer than 30 "
-        "times in the rarest type (12% of the sessions): arm 1.",
+        "51% of the sessions have at least 5 steps, which always identify 3 types. 1 arm was played fewer than "
+        "30 times in the rarest type (12% of the sessions): arm 1.",
     ),
     "what a log of one type identifies": (
         " ".join(replace(NOTE, n_types=1, rank=1, rare_arms=(0, 2), core_arms=(1,), arm_labels=tuple("abc")).sentences),
-        "4 of 5 starts reached the best solution. The types differ in 1 direction. 2 arms were played fewer than 30 "
-        "times in the rarest type (100% of the sessions): a, c. To learn more, log sessions that play b: they tell "
-        "most.",
+        "4 of 5 starts reached the best solution. Numerical rank of the second moments of rewards: 1. 2 arms "
+        "were played fewer than 30 times in the rarest type (100% of the sessions): a, c. Most informative arms "
+        "about the types: b. Log more sessions that play them.",
     ),
     "what a log of traits identifies": (
         " ".join(replace(NOTE, traits=True, rank=1, rare_arms=tuple(range(13))).sentences),
-        f"Sessions differ in 1 direction. 13 arms of fewer than 30 plays: what is known of other arms stands in for "
-        f"most of what is said about {', '.join(f'arm {i}' for i in range(12))}, ....",
+        "Numerical rank of the second moments of rewards: 1. 13 arms with fewer than 30 plays: estimates for arm "
+        "0, arm 1, arm 2, arm 3, arm 4, arm 5, arm 6, arm 7, arm 8, arm 9, arm 10, arm 11, ... rely mostly on "
+        "the prior learned from other arms.",
     ),
     "evaluation": (Evaluation(2.3456789, 0.0, np.zeros(4), n_nodes=3), "Evaluation(2.34568 ± 0 over 4 steps, exact)"),
     "evaluation of a log": (
@@ -272,52 +291,65 @@ def test_values_say_what_they_hold(name):
 
 ENDS = Ends(5, 0.42, np.array([0.0, 1.0]), np.array([0.1, 0.25]), 2.345)
 ROWS = [
-    ({}, "confidence", "each interval contains its value in 90% of logs, on average"),
-    ({"confidence": 0.955}, "confidence", "each interval contains its value in 96% of logs, on average"),
-    ({}, "what is given away", "planning accounts for 50% of it, limited data for the rest"),
+    (
+        {},
+        "confidence",
+        "each interval contains the true value for 90% of logs on average, if the true number of types is at most 3",
+    ),
+    (
+        {"confidence": 0.955},
+        "confidence",
+        "each interval contains the true value for 96% of logs on average, if the true number of types is at most 3",
+    ),
+    ({}, "regret", "more planning could remove at most 50% of the bound, the rest needs data"),
     (
         {"planning_gap": 0.51, "planned": "certified"},
-        "what is given away",
-        "planning accounts for 51% of it, limited data for the rest; plan again with a smaller gap (--gap)",
+        "regret",
+        "more planning could remove at most 51% of the bound, the rest needs data; plan again with a smaller gap "
+        "(--gap)",
     ),
-    ({"planning_gap": 0.004}, "what is given away", "limited data accounts for all of it: planning is complete"),
-    ({"planning_gap": 0.005}, "what is given away", "planning accounts for 0% of it, limited data for the rest"),
-    ({"regret": None}, "what is given away", None),
-    ({}, "thin", None),
-    ({"thin_share": 0.11}, "thin", "11% of the plan's steps go to arms played fewer than 25 times per type"),
+    ({"planning_gap": 0.004}, "regret", "limited data accounts for all of the bound; more planning cannot reduce it"),
+    ({"planning_gap": 0.005}, "regret", "more planning could remove at most 0% of the bound, the rest needs data"),
+    ({"regret": None}, "regret", None),
+    ({}, "sparse data", None),
+    ({"thin_share": 0.11}, "sparse data", "11% of the plan's steps go to arms played fewer than 25 times per type"),
     (
         {"thin_share": 0.2, "n_factors": 1},
-        "thin",
+        "sparse data",
         "20% of the plan's steps go to arms played fewer than 25 times per parameter",
     ),
-    ({}, "types", None),
+    ({}, "number of types", None),
     (
         {"one_more": (0.021, 0.02)},
-        "types",
-        "one more than 3 predicts held-out sessions better; the claims allow for it",
+        "number of types",
+        "4 types predict held-out sessions better than 3; the intervals allow for one more type",
     ),
-    ({"one_more": (1e-4, 0.0)}, "types", None),
-    ({"one_more": (0.03, 0.02), "check": NONE_FOUND}, "types", None),
-    ({"told": 3.0}, "hardly told apart", None),
+    ({"one_more": (1e-4, 0.0)}, "number of types", None),
+    ({"one_more": (0.03, 0.02), "check": NONE_FOUND}, "number of types", None),
+    ({"told": 3.0}, "weak identification", None),
     (
         {"told": 2.9},
-        "hardly told apart",
-        "the sessions say little about who is of which type: upper ends reach further up",
+        "weak identification",
+        "the log contains little information about the types, so upper limits are increased",
     ),
-    ({"reaction": 5.0}, "arms", None),
-    ({"reaction": 5.1}, "arms", "the next one depends on the reward before it: lower ends reach further down"),
-    ({"n_unplayed": 1}, "unplayed", "1 arm was never played; 25% of the best there is rests on guessing what they pay"),
+    ({"reaction": 5.0}, "adaptive arms", None),
+    ({"reaction": 5.1}, "adaptive arms", "the next arm depends on the reward before it, so lower limits are decreased"),
+    (
+        {"n_unplayed": 1},
+        "unplayed arms",
+        "1 arm was never played; 25% of the value of the best policy is based on assumed mean rewards",
+    ),
     (
         {"n_unplayed": 2},
-        "unplayed",
-        "2 arms were never played; 25% of the best there is rests on guessing what they pay",
+        "unplayed arms",
+        "2 arms were never played; 25% of the value of the best policy is based on assumed mean rewards",
     ),
     ({"check": CHECK}, "held-out check", CHECK.verdict),
     ({"tested": assumed(drift=YES)}, "drift", "The mixture of types changed."),
-    ({"tested": assumed(drift=YES)}, "shown", None),
-    ({"ends": ENDS}, "sessions that reach step 5", "42% in the log; chance to leave 10% after 0, 25% after 1"),
-    ({"ends": ENDS}, "per started session", "about 2.35, where people leave as in the log"),
-    ({"ends": replace(ENDS, value=None)}, "per started session", None),
+    ({"tested": assumed(drift=YES)}, "selective exposure", None),
+    ({"ends": ENDS}, "sessions that reach step 5", "42% in the log; probability of leaving: 10% after 0, 25% after 1"),
+    ({"ends": ENDS}, "value per started session", "about 2.35, if sessions end as in the log"),
+    ({"ends": replace(ENDS, value=None)}, "value per started session", None),
 ]
 
 
@@ -355,10 +387,10 @@ def test_what_is_known_before_is_added_to_every_gain():
 @pytest.mark.parametrize(
     ("chosen", "reason"),
     [
-        (2, "2 types, because held-out sessions are predicted best so"),
-        (3, "3 types, some of them to spare: 2 predict held-out sessions best, but one type too few costs a learner "
-            "more than one too many"),
-        (1, "1 type, because 2 predict held-out sessions hardly better"),
+        (2, "2 types selected: highest held-out log-likelihood"),
+        (3, "3 types selected: 2 have the highest held-out log-likelihood, but one type too few costs a learner more "
+            "than one too many"),
+        (1, "1 type selected: 2 have a held-out log-likelihood that is not clearly higher"),
     ],
 )  # fmt: skip
 def test_a_curve_says_why(chosen, reason):
@@ -377,8 +409,8 @@ def test_leaving_by_type_is_clear_by_two_errors_and_rewards_not_worse(stays, rew
 def test_a_site_that_chose_by_type_is_told_with_its_numbers():
     found = Selection("free", np.ones((4, 3)), 0.0, 32.0, False, 21.37, 4.26, Gain(0.0123, 0.004))
     assert found.sentence == (
-        "which arms were shown tells who it is (likelihood ratio 21.4, log evidence 4.3), so the types explain the "
-        "arms as well, and predict held-out rewards better for it (+0.0123 ± 0.0040 a session)"
+        "selective exposure: the logged arms depend on the latent type (likelihood ratio 21.4, log evidence 4.3); the "
+        "model includes this, which improves the prediction of held-out rewards (+0.0123 ± 0.0040 per session)"
     )
     assert found.n_parameters == 9
     assert replace(found, kind="likes").n_parameters == 1
@@ -408,18 +440,18 @@ CARDS = {
     "random policy": (lmab.Uniform(3), {"steps": "any number", "chooses": "at random"}),
     "certificate": (
         CERTIFICATE,
-        {"this policy earns": "3.1 to 3.4", "over the best fixed choice": "+0.1 to +0.5",
-         "the best earns": "3.2 to 3.6", "given away at most": "0.27 per session"},
+        {"value of this policy": "3.1 to 3.4", "gain over the best fixed arm or list": "+0.1 to +0.5",
+         "value of the best policy": "3.2 to 3.6", "regret at most": "0.27 per session"},
     ),
     "certificate without claims": (
         replace(CERTIFICATE, value=None, gain=None, optimum=None, regret=None),
-        {"this policy earns": "not claimed", "over the best fixed choice": "not claimed",
-         "the best earns": "not claimed", "given away at most": "not claimed"},
+        {"value of this policy": "not claimed", "gain over the best fixed arm or list": "not claimed",
+         "value of the best policy": "not claimed", "regret at most": "not claimed"},
     ),
     "check": (
         replace(CHECK, replay=Replay(0.3, 0.1, 7)),
         {"over one type": "+0.2000 ± 0.0900", "verdict": CHECK.verdict,
-         "and 1": str(Replay(0.3, 0.1, 7)).replace("'", "&#x27;")},
+         "note 1": str(Replay(0.3, 0.1, 7)).replace("'", "&#x27;")},
     ),
     "plan": (
         replace(lmab.plan(BANDIT, horizon=3), lower=2.0, upper=2.1, trace=()),
@@ -440,7 +472,7 @@ def test_cards_show_the_numbers(name):
     [
         ({}, "Plan(certified: optimum between 2 and 2.1, gap 0.05 over 3 steps)"),
         ({"status": lmab.errors.Status.OPTIMAL}, "Plan(optimal: 2 over 3 steps)"),
-        ({"fixed": True}, "Plan(best fixed choice: 2 over 3 steps)"),
+        ({"fixed": True}, "Plan(best fixed arm: 2 over 3 steps)"),
     ],
 )
 def test_a_plan_says_how_good_it_is(change, said):

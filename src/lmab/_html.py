@@ -26,13 +26,23 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def steps_of(horizon: int, *, people_leave: bool) -> str:
-    """How long a session is: `6 steps`, or `at most 6 steps` where people leave before.
+    """Return the length of a session: `6 steps`, or `at most 6 steps` if people may leave before.
 
     Examples:
         >>> steps_of(6, people_leave=False), steps_of(1, people_leave=True)
         ('6 steps', 'at most 1 step')
     """
     return f"{'at most ' if people_leave else ''}{count(horizon, 'step')}"
+
+
+def best_fixed(repeats: bool) -> str:
+    """Return the name of the baseline that plays the same for everyone, whatever the rewards of the session.
+
+    Examples:
+        >>> best_fixed(True), best_fixed(False)
+        ('the best fixed arm', 'the best fixed list')
+    """
+    return f"the best fixed {'arm' if repeats else 'list'}"
 
 
 def listing(numbers: Integer[Array, "n"]) -> str:

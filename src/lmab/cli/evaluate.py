@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .._html import steps_of
+from .._html import best_fixed, steps_of
 from ..checks import check_writable
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
@@ -126,7 +126,8 @@ def _on_model(
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"
         steps = steps_of(horizon, people_leave=bandit.leaving is not None)
         say(f"On the model a session of {steps} earns {value.mean:.4f} ({how}).")
-        say(f"The best fixed choice, which ignores the rewards of the session, earns {fixed:.4f}.")
+        same = best_fixed(policy.repeats)
+        say(f"{same[0].upper()}{same[1:]}, which is the same for everyone, earns {fixed:.4f}.")
         for name, worth in beside.items():
             say(f"{name[0].upper()}{name[1:]} earns {worth:.4f}.")
     per_step = value.per_step.tolist()

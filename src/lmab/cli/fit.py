@@ -17,6 +17,7 @@ from ..checks import check as check_value
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import ClusterLost, InvalidArgument, InvalidData, Status
+from ..estimation.assumptions import TESTS
 from ..estimation.check import Check
 from ..estimation.em import EM
 from ..estimation.families import FAMILIES
@@ -85,14 +86,14 @@ class Rare:
         """What was left out, and what becomes of it."""
         law = estimate.law_of_arms
         values = estimate.bandit.rewards.values
-        known = "nothing is known of them"
+        known = "the service explores them"
         if law is not None:
             mean = float(law) if np.ndim(law) == 0 else float(law @ values)
-            known = f"they get the law of arms, a mean reward of {mean:.3g} in every type"
+            known = f"the service explores them with the prior mean reward of {mean:.3g} for every type"
         gone = f", and {count(self.sessions, 'session')} that played nothing else" if self.sessions else ""
         return (
-            f"Left out: {count(len(self.labels), 'arm')} with {self.steps:.1%} of the steps{gone} "
-            f"({self._names}). In the service {known}, and `lmab refit` fits them once they were played."
+            f"Left out: {count(len(self.labels), 'arm')} with {self.steps:.1%} of the steps{gone} ({self._names}); "
+            f"{known}, and `lmab refit` fits them once they have been played."
         )
 
 
@@ -254,8 +255,8 @@ def _require_types(
 ) -> None:
     if number != 1 and sessions.horizon == 1:
         raise InvalidData(
-            f"column {columns.session!r} gives every session one step, but types can be found only in sessions of "
-            f"two or more; name the column of the session with --session, or ask for --types 1"
+            f"column {columns.session!r} gives every session one step, but types can be estimated only from sessions "
+            f"of two or more steps; name the column of the session with --session, or use --types 1"
         )
     if isinstance(sessions, Packed):
         many = sessions.values is None or len(sessions.values) > MAX_VALUES
@@ -263,7 +264,7 @@ def _require_types(
         many = len(np.unique(sessions.rewards[:100_000])) > MAX_VALUES
     if rewards is None and many:
         raise InvalidData(
-            f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards binned for "
+            f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: use --rewards binned for "
             f"amounts such as money or seconds, --rewards counts for items or pages, --rewards gaussian for "
             f"measurements around a mean, or --rewards categorical for categories"
         )
@@ -405,10 +406,8 @@ def _leaving(estimate: Estimate) -> str:
     """Return how leaving is modelled, and on what the log shows that it depends."""
     by_type = "type, " if estimate.bandit.leaves_by_type else ""
     found = " and the ".join(dependences(estimate.sessions))
-    shown = (
-        f"the log shows that it depends on the {found}" if found else "no dependence on arm or reward was demonstrated"
-    )
-    return f"The chance to leave is modelled by {by_type}arm and reward; {shown}."
+    tests = f"in the log it depends on the {found}" if found else "no dependence on arm or reward was demonstrated"
+    return f"Attrition: the probability of leaving is modelled by {by_type}arm and reward; {tests}."
 
 
 def _not_used(estimate: Estimate) -> list[str]:
@@ -418,7 +417,7 @@ def _not_used(estimate: Estimate) -> list[str]:
         "The features are": (sessions.features, prior is not None and bool(prior.columns)),
         "The persons are": (sessions.persons, prior is not None and prior.keep is not None),
     }
-    why = "not used: no improvement on held-out sessions was demonstrated (--verbose shows the numbers)."
+    why = "not used, because held-out log-likelihood does not improve (--verbose prints the numbers)."
     return [f"{name} {why}" for name, (column, used) in given.items() if column is not None and not used]
 
 
@@ -476,15 +475,15 @@ def _show(
     """The verdict first, then the types; what stands behind them where it is asked for."""
     sessions, check = estimate.sessions, estimate.check
     if check is not None:
-        say(f"Is there anything latent to learn here? {check.verdict}")
+        say(check.verdict)
     for found in estimate.assumptions.values():
         if found.fires:
             note(found.sentence)
     sizes = (count(len(sessions), "session"), count(sessions.n_steps, "step"), count(sessions.n_arms, "arm"))
-    say(f"{', '.join(sizes)}: {estimate.status}.")
+    say(f"Log: {', '.join(sizes)}. Fit: {estimate.status}.")
     withdrawn = "" if estimate.log_summary is None else estimate.log_summary.sentence_on_withdrawn(estimate.bandit)
     if withdrawn:
-        note(f"{withdrawn} `lmab plan` leaves withdrawn arms out unless --arms names them.")
+        note(f"{withdrawn} `lmab plan` leaves them out unless --arms names them.")
     if estimate.bins is not None:
         say(_binned(estimate.bins))
     if estimate.curve is not None:
@@ -494,7 +493,7 @@ def _show(
         say(f"{said[0].upper()}{said[1:]}.")
     if estimate.factors is None:
         people_leave, rows = estimate.bandit.leaving is not None, _types(estimate.bandit)
-        leave = ["leave after a step"] if people_leave else []
+        leave = ["leaving per step"] if people_leave else []
         show_table("Latent types", ["", "share of sessions", *leave, "mean reward", "best arms (mean reward)"], rows)
         if people_leave:
             say(_leaving(estimate))
@@ -514,8 +513,8 @@ def _show(
     if estimate.type_prior is not None and estimate.type_prior.keep is not None:
         say(f"Returning persons keep their type with probability {estimate.type_prior.keep:.2f}.")
     if wanted is not None:
-        more = f"at most about {wanted.sessions:,} more sessions like these"
-        say(f"The regret is below {wanted.bound:.4f} now; a regret of {wanted.regret:g} needs {more}.")
+        more = f"at most about {wanted.sessions:,} more sessions of this kind"
+        say(f"The regret is at most {wanted.bound:.4f} with this log; at most {wanted.regret:g} needs {more}.")
     for remark in remarks:
         note(remark)
     if verbose:
@@ -538,11 +537,11 @@ def _show_details(estimate: Estimate, known: Identifiability) -> None:
     say(f"{estimate.message[:1].upper()}{estimate.message[1:]}.")
     if estimate.check is not None:
         rows = [[name, text] for name, text in estimate.check.details.items()]
-        show_table("Held-out log-likelihood of a session", ["", "gain"], rows)
+        show_table("Held-out log-likelihood per session", ["", "gain"], rows)
         for sentence in estimate.check.sentences:
             say(sentence)
     for name, found in estimate.assumptions.items():
-        say(f"Assumption {name} ({found.score:.1f} standard deviations): {found.sentence}")
+        say(f"Test of {TESTS[name]} (z = {found.score:.1f}): {found.sentence}")
     for sentence in known.sentences:
         say(sentence)
 

@@ -263,7 +263,7 @@ Seed = Annotated[int, typer.Option(help="Random seed.", min=0, rich_help_panel=M
 
 INTERRUPTED = 130  # A command that Ctrl-C stopped exits with this code.
 NOT_CHECKED = (
-    "the types of this model were not checked on held-out sessions: `lmab fit` was stopped before its check, or told "
+    "the types of this model were not tested on held-out sessions, because `lmab fit` was stopped early or run with "
     "--no-check. Fit again with the check before you rely on them."
 )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .._html import steps_of
+from .._html import best_fixed, steps_of
 from ..checks import check_writable
 from ..errors import Status
 from ..model.bandit import LatentBandit
@@ -18,8 +18,8 @@ from .options import Json, bandit_of, check_summary, contradicted, load_fitted, 
 from .output import note, progress, say, show_json
 
 _MODEL_ONLY = (
-    "These values are for the model alone. The log contradicts an assumption of the model, so claims about real "
-    "sessions are not supported."
+    "These values hold for the model only: the log contradicts an assumption of the model, so real sessions may earn "
+    "less."
 )
 
 
@@ -64,22 +64,23 @@ def plan(
         show_json(summary)
         return
     tell_check(made)
+    fixed = best_fixed(made.repeats)
     _tell_log(made, follows=repeats is None, named=arms is not None)
     if made.fixed:
-        other = "" if bandit_of(fitted).n_types == 1 else " Say --anyway to plan with the types."
-        say(f"So the plan is the best fixed choice, which earns {made.lower:.4f} on the model.{other}")
+        other = "" if bandit_of(fitted).n_types == 1 else " Use --anyway to plan with the types."
+        say(f"The plan is therefore {fixed}, which earns {made.lower:.4f} per session on the model.{other}")
         if contradicted(made):
             note(_MODEL_ONLY)
         say(f"Policy written to {output}.")
         return
     if made.status is not Status.CERTIFIED or ";" in made.message:  # else the bounds below say it all
-        say(made.message)
+        say(f"Planner: {made.message}.")
     steps = f" of {steps_of(horizon, people_leave=True)}" if made.people_leave else ""
     say(
         f"On this model the policy earns at least {made.lower:.4f} per session{steps}, and no policy earns more than "
         f"{made.upper:.4f} (proved bounds)."
     )
-    say(f"The best fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
+    say(f"{fixed[0].upper()}{fixed[1:]} earns {summary['fixed']:.4f}. The policy starts with {summary['first_arm']}.")
     say(f"Policy written to {output}. Next: lmab report {model} {output} --certify LOG, with the log of the fit")
 
 
@@ -100,7 +101,7 @@ def _tell_log(made: Plan, *, follows: bool, named: bool) -> None:
         say(f"No session plays an arm twice, because {summary.reason}; --repeats allows it.")
     withdrawn = "" if named else summary.sentence_on_withdrawn(made.estimate.bandit)
     if withdrawn:
-        note(f"{withdrawn} The plan leaves them out; --arms names the arms to plan with.")
+        note(f"{withdrawn} The plan leaves them out; use --arms to name the arms to plan with.")
 
 
 def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:

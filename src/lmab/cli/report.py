@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import reporting
-from .._html import steps_of
+from .._html import best_fixed, steps_of
 from ..checks import check_writable
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
@@ -141,20 +141,21 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
         held = None if contents.held_out is None else {"is_log_of_fit": contents.held_out.fitted}
         show_json({"output": str(output), "horizon": contents.horizon, **values, **verdict, "held_out": held})
         return
+    fixed = best_fixed(contents.repeats)
     if contents.fixed:
-        say(f"This policy is the best fixed choice, which earns {worth.fixed:.4g} on the model.")
+        say(f"This policy is {fixed}, which earns {worth.fixed:.4g} per session on the model.")
     else:
         steps = steps_of(contents.horizon, people_leave=contents.bandit.leaving is not None)
         say(
             f"On the model a session of {steps} earns {worth.policy.mean:.4g} under this policy and "
-            f"{worth.fixed:.4g} with the best fixed choice; no policy earns more than {worth.upper:.4g}."
+            f"{worth.fixed:.4g} with {fixed}; no policy earns more than {worth.upper:.4g}."
         )
     for sentence in contents.contradicted:
         note(sentence)
     if contents.certificate is not None:
-        say(f"Certificate: {contents.certificate.claims}")
+        say(contents.certificate.claims)
     if contents.logged is not None:
-        say(f"As logged, a session earned {contents.logged:.4g}.")
+        say(f"As logged, a session earned {contents.logged:.4g} on average.")
     if contents.held_out is not None and contents.held_out.fitted:
         note(contents.held_out.verdict(sure=False))
     say(contents.verdict.sentence)

@@ -30,6 +30,7 @@ from ..model.bandit import LatentBandit
 from ..model.belief import log_stays
 
 SHOWN, LEAVING, DRIFT, STEP = "shown", "leaving", "drift", "step"
+TESTS = {SHOWN: "selective exposure", LEAVING: "attrition", DRIFT: "drift", STEP: "the effect of the step"}
 _FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 3.0, STEP: 3.0}  # standard deviations from which an assumption does not hold
 _ALIKE, _NEIGHBOURS = 2.0, 8  # deviations from which arms follow the session, beside so many neighbouring sessions
 _BEYOND_TYPE = 5.0  # for leaving beyond what types explain, since types are never fitted without error
@@ -58,7 +59,7 @@ class Assumption:
     sentence: str
 
 
-_NOT_ASKED = Assumption(False, 0.0, f"Not tested: the test takes 2 to {_MANY} types and at least {_FEW} sessions.")
+_NOT_ASKED = Assumption(False, 0.0, f"Not tested: the test requires 2 to {_MANY} types and at least {_FEW} sessions.")
 _UNTESTED = Assumption(False, 0.0, "Not tested: the file was written by a version without this test.")
 
 
@@ -116,25 +117,27 @@ def _judged(name: str, score: float, sentences: tuple[str, str], fires_at: float
 
 # Each pair: what is said if the assumption holds, and if it does not.
 _SHOWN = (
-    "Which arms were shown did not depend on the type beyond what the session had seen.",
-    "Which arms were shown depends on the type, beyond what the session had seen (selective exposure), so arms seem "
-    "better than they are for others; log what the site knew as a feature, or log some sessions with random arms.",
+    "No selective exposure was found: given the past of the session, the logged arms do not depend on the latent type.",
+    "The logged arms depend on the latent type, given the past of the session (selective exposure), so mean rewards of "
+    "arms are overestimated for other types; log the information that the site used as a feature, or log some sessions "
+    "with random arms.",
 )
 _LEAVING = (
-    "Leaving did not depend on the type beyond arm, reward and step.",
-    "Leaving depends on the type or on earlier rewards, beyond arm, reward and step, so long sessions come from "
-    "other people than short ones; fit with leaving, or plan for the steps that nearly everybody reaches.",
+    "Given arm, reward and step, leaving does not depend on the latent type.",
+    "Leaving depends on the latent type or on earlier rewards, given arm, reward and step, so long and short sessions "
+    "differ in their types; model attrition (--ended or --limit), or plan for the steps that nearly all sessions "
+    "reach.",
 )
 _MODELLED = (
-    "Leaving depends on the type, and the model includes this.",
-    "Leaving depends on earlier rewards, beyond type, arm, reward and step, so the length of sessions under another "
-    "policy is unknown; there are more types than the fit has, or a rule of the site ends sessions (three right "
-    "answers in a row): do not call the end of such a session left.",
+    "Leaving depends on the latent type, and the model includes this.",
+    "Leaving depends on earlier rewards, given type, arm, reward and step, so the length of sessions under another "
+    "policy is unknown; either there are more types than fitted, or a rule of the site ends sessions (three right "
+    "answers in a row): do not mark such sessions as left.",
 )
 _MIXTURE = (
-    "Neither the mixture of types nor the rewards of arms changed over the log.",
-    "The mixture of types changed over the log, so the mixture of future sessions is unknown; fit to the latest part "
-    "of the log.",
+    "No drift was found: neither the mixture of types nor the rewards of arms changed over the log.",
+    "The mixture of types changed over the log (drift), so the mixture of future sessions is unknown; fit to the "
+    "latest part of the log.",
 )
 
 
@@ -408,7 +411,7 @@ def _drift(seen: _Seen) -> Assumption:
     chance, effect = _within_arms(seen, quarter[seen.owner])
     chances = _mixture_changed(seen) / _DRIFT_SHARES, chance / (1 - _DRIFT_SHARES)
     size = _size(seen, effect, [f"in quarter {number + 1} of the log" for number in range(_QUARTERS)])
-    rewards = f"Rewards of the same arm changed over the log: {size}, so those of future sessions are unknown; fit to "
+    rewards = f"Rewards of the same arm changed over the log: {size}, so future rewards are unknown; fit to "
     said = _MIXTURE[0], _MIXTURE[1] if chances[0] <= chances[1] else f"{rewards}the latest part of the log."
     return _judged(DRIFT, _deviations(min(chances)), said)
 
@@ -438,8 +441,8 @@ def _step(seen: _Seen) -> Assumption:
     names += [f"at steps {first + 1} to {last + 1}"] * (len(effect) > 1)
     size = _size(seen, effect, names)
     why = "so a model without an effect of the step cannot predict the reward of a session"
-    said = f"Rewards of the same arm depend on the step: {size}, {why}; test the policy on live sessions."
-    return _judged(STEP, _deviations(chance), ("Rewards of the same arm did not depend on the step.", said))
+    fires = f"Rewards of the same arm depend on the step: {size}, {why}; test the policy on live sessions."
+    return _judged(STEP, _deviations(chance), ("Rewards of the same arm do not depend on the step.", fires))
 
 
 def _refitted(log: Sessions, bandit: LatentBandit, n_types: int) -> _Seen:

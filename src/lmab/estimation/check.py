@@ -1,4 +1,4 @@
-"""Check: how well a model predicts held-out sessions, as data that `cross_validation` makes."""
+"""Check: how well a model predicts held-out sessions, computed by `cross_validation`."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ class _Paired:
 
     @property
     def sure(self) -> bool:
-        """Above zero by more than two standard errors."""
+        """Whether the mean is above zero by more than two standard errors."""
         return self.mean > 2 * self.stderr
 
     @property
     def likely(self) -> bool:
-        """Above zero by more than one standard error."""
+        """Whether the mean is above zero by more than one standard error."""
         return self.mean > self.stderr
 
     def __str__(self) -> str:
         return f"{self.mean:+.4f} ± {self.stderr:.4f}"
 
+    @property
+    def brief(self) -> str:
+        """The mean and its standard error, with two significant digits of the latter."""
+        digits = 3 if self.stderr <= 0 else min(max(1 - int(np.floor(np.log10(self.stderr))), 0), 4)
+        return f"{round(self.mean, digits) + 0.0:+.{digits}f} ± {self.stderr:.{digits}f}"
+
 
 @dataclass(frozen=True)
 class Gain(_Paired):
-    """Held-out log-likelihood of a session over a baseline, in nats, with its paired standard error."""
-
-    @property
-    def times(self) -> str:
-        """How many times as likely a session is as under the baseline."""
-        return f"{np.exp(min(self.mean, 700.0)):.3g}"
+    """Held-out log-likelihood per session over a baseline, in nats, with its paired standard error."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Predicted reward, given the session so far, against what was paid."""
+    """Predicted rewards, given the session so far, compared with observed rewards."""
 
-    predicted: Float[Array, "B"]  # mean prediction of each bin of about equally many steps
+    predicted: Float[Array, "B"]  # mean prediction of each bin; bins have about equally many steps
     observed: Float[Array, "B"]  # mean reward
-    stderr: Float[Array, "B"]  # Standard error of the observed mean.
+    stderr: Float[Array, "B"]  # standard error of the observed mean
     n_steps: Integer[Array, "B"]
-    slope: float  # Slope of what was paid beyond the arm's average on what was predicted beyond it: 1 is calibrated.
+    slope: float  # of observed on predicted rewards, both less the mean of the arm; 1 is calibrated
     slope_stderr: float  # by sessions
 
     def __post_init__(self) -> None:
@@ -59,10 +60,10 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Replay(_Paired):
-    """What the greedy policy earns more than popularity, among the arms that held-out sessions logged.
+    """Gain of the greedy policy over popularity, among the arms that held-out sessions logged.
 
-    In each session half of its arms are played, each once. No model needs to be believed, because every reward was
-    paid; the arms that were logged must not depend on the session's own rewards.
+    In each session the policy plays half of the logged arms, each once. The result relies on no model, because every
+    reward was observed; the logged arms must not depend on the rewards of their session.
     """
 
     n_sessions: int  # with a choice: at least two arms
@@ -70,23 +71,23 @@ class Replay(_Paired):
     def __str__(self) -> str:
         verdict = "more than" if self.sure else "less than" if self.mean < -2 * self.stderr else "about as much as"
         return (
-            f"Masked replay on {self.n_sessions:,} held-out sessions: choosing by the answers earns {verdict} the most "
-            f"popular arms ({super().__str__()} per session). {self.beside}"
+            f"Masked replay on {self.n_sessions:,} held-out sessions: the greedy policy of the model earns {verdict} "
+            f"popularity ({self.brief} per session). {self.comparison}"
         )
 
     @property
-    def beside(self) -> str:
-        """The sentence on why this differs from the gain of a plan."""
+    def comparison(self) -> str:
+        """Why this differs from the gain of a plan."""
         return (
-            "It differs from the gain of a plan because it may choose only among half of the arms that each session "
-            "logged and does not look ahead; it relies on no model, and holds if the logged arms did not depend on the "
-            "session's own rewards."
+            "The gain of a plan can be larger, because a plan looks ahead and may choose any arm, not only one half of "
+            "the arms logged in a session; but it relies on the model. The replay relies on no model, provided that "
+            "the logged arms did not depend on the rewards of their session."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What held-out sessions say about a model.
+    """Comparison of a model with simpler models on held-out sessions.
 
     Examples:
         >>> import numpy as np, lmab
@@ -94,8 +95,8 @@ class Check:
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=5000, horizon=5, rng=rng)
-        >>> diagnostics.check(log, n_types=2, rng=rng).verdict[:25]
-        'There are types: a held-o'
+        >>> diagnostics.check(log, n_types=2, rng=rng).verdict[:28]
+        'Latent types are supported: '
     """
 
     n_types: int
@@ -104,13 +105,13 @@ class Check:
     over_one_type: Gain
     over_independent_arms: Gain
     calibration: Calibration
-    over_generosity: Gain | None = None  # over sessions that like all arms more or less; None: not looked at
-    over_traits: Gain | None = None  # Gain of types over continuous ones.
-    replay: Replay | None = None  # None: no session leaves a choice
-    n_factors: int | None = None  # alive in a traits model; None: types
+    over_generosity: Gain | None = None  # over a model with one response level per session; None: not fitted
+    over_traits: Gain | None = None  # over continuous latent traits
+    replay: Replay | None = None  # None: no session has a choice of arms
+    n_factors: int | None = None  # active factors of a traits model; None: types
 
     def plus(self, mean: float, stderr: float) -> Check:
-        """The check of a model that predicts better by so much: it knows more before a session, or explains arms."""
+        """Return the check of a model with a higher log-likelihood, such as one that uses features or exposure."""
 
         def more(one: Gain) -> Gain:
             return Gain(one.mean + mean, float(np.hypot(one.stderr, stderr)))
@@ -126,86 +127,95 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        """Held-out sessions support the types: one type, unrelated arms and generosity alone predict them worse.
+        """Whether held-out sessions support the types.
 
-        That there is more than one type must be sure, and unrelated arms must predict worse by a standard error.
-        Generosity explains the same differences between sessions in another way, and the better of the two is taken.
+        The types must predict held-out sessions better than one type by two standard errors, better than independent
+        arms by one standard error, and better than one response level per session. The last model explains the same
+        differences between sessions in another way, so the better of the two is selected.
         """
         return self.over_one_type.sure and self.over_independent_arms.likely and not self._generous
 
     @property
     def refusal(self) -> str:
-        """Why no gain is counted on, where the check does not agree."""
-        return "one type was fitted" if self.n_types == 1 else "held-out sessions support no types"
+        """Why no gain is claimed if the check does not support the types."""
+        return "one type was fitted" if self.n_types == 1 else "held-out sessions do not support latent types"
 
     @property
     def _generous(self) -> bool:
-        """Generosity alone predicts held-out sessions as well."""
+        """Whether one response level per session predicts held-out sessions as well."""
         return self.over_generosity is not None and self.over_generosity.mean <= 0
 
     @property
     def better_by_degrees(self) -> bool:
-        """Continuous types predict held-out sessions surely better than these types do."""
+        """Whether continuous traits predict held-out sessions better than these types by two standard errors."""
         return self.over_traits is not None and self.over_traits.mean < -2 * self.over_traits.stderr
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What else was looked at, each in a sentence."""
-        said = []
+        """The other comparisons that were made, each in a sentence."""
+        found = []
         if self.better_by_degrees:
-            said.append(
-                "Continuous types predict held-out sessions better than these types do: try `lmab fit --traits`, or "
-                "`method=lmab.Traits()`."
+            found.append(
+                "Continuous latent traits predict held-out sessions better than these types: try `lmab fit --traits` "
+                "(in Python `method=lmab.Traits()`)."
             )
         if self.replay is not None:
-            said.append(str(self.replay))
-        return tuple(said)
+            found.append(str(self.replay))
+        return tuple(found)
 
     @property
     def verdict(self) -> str:
-        """The answer, with its number."""
-        one, arms = self.over_one_type, self.over_independent_arms
+        """Whether held-out sessions support latent types, with the comparison that decides."""
+        one, arms, model = self.over_one_type, self.over_independent_arms, self._model
         if self.n_types == 1:
-            return "Not asked: a model of one type predicts the same for every session. Fit more types to see."
+            return (
+                "Latent types were not tested: a model with one type predicts the same rewards for every session. Fit "
+                "two or more types to test them."
+            )
         if not one.sure:
             return (
-                f"Nothing found: {self._who} predict held-out sessions no better than one type does. More or longer "
-                f"sessions may show more; until then play the best arms."
+                f"No latent types found: {model} do not predict held-out sessions better than one type (log-likelihood "
+                f"per session {one.brief}). More or longer sessions may reveal types; until then, play the arms with "
+                f"the highest mean rewards."
             )
         if not arms.likely:
             return (
-                f"Little: {self._who} predict held-out sessions better than one type does, but no better than if arms "
-                f"had nothing to do with each other. Longer sessions may show more; until then play the best arms."
+                f"Latent types are not supported: {model} predict held-out sessions better than one type, but not "
+                f"better than independent arms (log-likelihood per session {arms.brief}), so rewards of one arm do not "
+                f"help to choose another. Longer sessions may reveal types; until then, play the arms with the highest "
+                f"mean rewards."
             )
         if self._generous:
             return (
-                f"Generosity alone: sessions like all arms more or less, and {self._who} predict held-out sessions no "
-                f"better than that. No gain over the most popular arms was demonstrated."
+                f"Latent types are not supported: sessions differ in their overall level of reward, and {model} "
+                f"predict held-out sessions no better than this level alone. No gain over the most popular arms was "
+                f"demonstrated."
             )
         return (
-            f"There are types: a held-out session is {one.times} times as likely as under one type and {arms.times} "
-            f"times as likely as under unrelated arms; of each predicted difference "
-            f"{min(self.calibration.slope, 1):.0%} is real."
+            f"Latent types are supported: held-out log-likelihood per session {one.brief} over one type and "
+            f"{arms.brief} over independent arms (± standard error); calibration slope of predicted differences "
+            f"{self._slope} (1 is calibrated)."
         )
+
+    @property
+    def _slope(self) -> str:
+        return f"{self.calibration.slope:.2f} ± {self.calibration.slope_stderr:.2f}"
 
     @property
     def details(self) -> dict[str, str]:
-        """What stands behind the verdict: gains of held-out log-likelihood per session, with standard errors."""
-        rows = {
-            "over one type": str(self.over_one_type),
-            "over unrelated arms": str(self.over_independent_arms),
+        """The comparisons behind the verdict: gains of held-out log-likelihood per session, and the calibration."""
+        gains = {
+            "over one type": self.over_one_type,
+            "over independent arms": self.over_independent_arms,
+            "over one response level per session": self.over_generosity,
+            "over latent traits": self.over_traits,
         }
-        if self.over_generosity is not None:
-            rows["over generosity alone"] = str(self.over_generosity)
-        if self.over_traits is not None:
-            rows["over traits"] = str(self.over_traits)
-        rows["predicted differences that are real"] = (
-            f"{self.calibration.slope:.0%} ± {self.calibration.slope_stderr:.0%}"
-        )
-        return rows
+        rows = {name: str(gain) for name, gain in gains.items() if gain is not None}
+        return rows | {"calibration slope": self._slope}
 
     @property
-    def _who(self) -> str:
+    def _model(self) -> str:
+        """The fitted model in words."""
         if self.n_factors is None:
             return f"{self.n_types} types"
         return "traits without a factor" if self.n_factors == 0 else f"traits with {count(self.n_factors, 'factor')}"
@@ -213,7 +223,7 @@ class Check:
     def _repr_html_(self) -> str:
         found = self.calibration
         rows = {"verdict": self.verdict} | self.details
-        rows |= {f"and {i}": sentence for i, sentence in enumerate(self.sentences, 1)}
+        rows |= {f"note {i}": sentence for i, sentence in enumerate(self.sentences, 1)}
         return card(f"Check on {self.n_sessions:,} held-out sessions", rows) + calibration(
             found.predicted, found.observed, found.stderr, standalone=True
         )

@@ -359,8 +359,8 @@ def _message(
         parts.append(f"no session is left in type {listing(dead)}: fewer types fit as well")
     never = np.flatnonzero(log.sessions.plays == 0)
     if len(never):
-        given = "the law of the other arms" if prior == LEARNED else "the average rewards of all arms"
-        parts.append(f"never played, so given {given}: arm {listing(never)}")
+        given = "the learned prior of arms" if prior == LEARNED else "the average rewards of all arms"
+        parts.append(f"never played, so set to {given}: arm {listing(never)}")
     return "; ".join(parts)
 
 

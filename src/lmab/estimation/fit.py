@@ -312,7 +312,7 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
     status, ended = result.status, result.message
     if found.trace:  # types were learned again
         status = Status.CONVERGED if found.converged else Status.ITERATION_LIMIT
-        ended = "converged with what is known before a session" if found.converged else status.sentence.rstrip(".")
+        ended = "converged with features and persons" if found.converged else status.sentence.rstrip(".")
     return replace(
         result,
         bandit=result.bandit if result.factors is not None else found.bandit,
@@ -374,7 +374,7 @@ def _with_selection(
     if said.candidate is None or said.selection is None:
         return result
     bandit, ended = said.candidate.bandit, bool(said.candidate.climb.converged[0])
-    message = result.message if ended else "the fit that also explains which arms were shown stopped before convergence"
+    message = result.message if ended else "the fit with selective exposure stopped before convergence"
     return replace(
         result,
         bandit=replace(bandit, leaving=result.bandit.leaving),

@@ -67,10 +67,10 @@ class LogSummary:
         """Why plans for this log may repeat arms, or may not."""
         if self.n_repeats:
             return f"sessions of the log play arms again ({count(self.n_repeats, 'time')})"
-        of = f"of {self.expected_repeats:.3g} repeats that independent draws would give"
+        expected = f"independent draws of arms would give {self.expected_repeats:.3g} repeats"
         if self.repeats:
-            return f"the log does not show whether sessions may repeat arms ({of}, it has none)"
-        return f"no session of the log plays an arm twice ({of}, it has none)"
+            return f"the log does not show whether sessions may repeat arms (it has none, and {expected})"
+        return f"no session of the log plays an arm twice ({expected})"
 
     def sentence_on_withdrawn(self, bandit: LatentBandit) -> str:
         """Name the withdrawn arms; empty text if there are none."""
@@ -80,8 +80,8 @@ class LogSummary:
         names = [repr(labels[arm]) for arm in self.withdrawn[:_SHOWN]]
         more = f" and {len(self.withdrawn) - _SHOWN} more" if len(self.withdrawn) > _SHOWN else ""
         return (
-            f"{count(len(self.withdrawn), 'arm')} withdrawn: {', '.join(names)}{more}. The last {_RECENT:.0%} of the "
-            f"log has no play, which at the earlier rate has a probability below {_RARE:g}."
+            f"{count(len(self.withdrawn), 'arm')} withdrawn: {', '.join(names)}{more}. They are not played in the last "
+            f"{_RECENT:.0%} of the log, which at their earlier rate has a probability below {_RARE:g}."
         )
 
 

@@ -183,26 +183,27 @@ class Curve:
         return self.n_types[1 + int(np.argmax(self.log_likelihood[1:]))] if len(self.n_types) > 1 else 1
 
     def reason_beside(self, check: Check | None) -> str:
-        """Why this many types; not that they predict best, where the check says that none are supported."""
+        """Return why this many types were selected; if the check supports none, only how many were fitted."""
         if check is None or check.agrees or self.chosen == 1:
             return self.reason
         return f"{count(self.chosen, 'type')} were fitted, but held-out sessions do not support them"
 
     @property
     def reason(self) -> str:
-        """Why this many types."""
+        """Why this many types were selected."""
+        selected, score = f"{count(self.chosen, 'type')} selected", "held-out log-likelihood"
         if self.settled:
-            said = f"does not confirm {self.best_of_several}" if self.chosen == 1 else "confirms them"
-            return f"{count(self.chosen, 'type')}, because the check on held-out sessions {said}"
-        held = "held-out sessions" + (", whose features are known," if self.known else "")
+            support = f"does not support {self.best_of_several}" if self.chosen == 1 else "supports them"
+            return f"{selected}: the check on held-out sessions {support}"
+        given = " given the features" if self.known else ""
         if self.chosen == self.best:
-            return f"{count(self.chosen, 'type')}, because {held} are predicted best so"
+            return f"{selected}: highest {score}{given}"
         if self.chosen > self.best:
             return (
-                f"{count(self.chosen, 'type')}, some of them to spare: {self.best} predict held-out sessions best, but "
-                f"one type too few costs a learner more than one too many"
+                f"{selected}: {self.best} have the highest {score}, but one type too few costs a learner more than one "
+                f"too many"
             )
-        return f"{count(self.chosen, 'type')}, because {self.best} predict {held} hardly better"
+        return f"{selected}: {self.best} have a {score}{given} that is not clearly higher"
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,19 +226,19 @@ class Selection:
 
     @property
     def sentence(self) -> str:
-        """What was found, and what was done."""
+        """The finding with its statistics."""
         return (
-            f"which arms were shown tells who it is (likelihood ratio {self.ratio:.1f}, log evidence "
-            f"{self.evidence:.1f}), so the types explain the arms as well, and predict held-out rewards better for it "
-            f"({self.gain} a session)"
+            f"selective exposure: the logged arms depend on the latent type (likelihood ratio {self.ratio:.1f}, log "
+            f"evidence {self.evidence:.1f}); the model includes this, which improves the prediction of held-out "
+            f"rewards ({self.gain} per session)"
         )
 
     @property
     def plain(self) -> str:
-        """The sentence without its numbers."""
+        """The finding without its statistics."""
         return (
-            "which arms were shown tells who it is, so the types explain the arms as well, and predict held-out "
-            "rewards better for it"
+            "selective exposure: the logged arms depend on the latent type; the model includes this, which improves "
+            "the prediction of held-out rewards"
         )
 
 

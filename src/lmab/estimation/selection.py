@@ -307,7 +307,8 @@ def clearly_alike(sessions: Sessions | Packed) -> bool:
 
 def _doubt(ratio: float, evidence: float) -> str:
     return (
-        f"which arms were shown depends on the session (likelihood ratio {ratio:.1f}, threshold {RATIO:g}; log "
-        f"evidence {evidence:.1f}, threshold {EVIDENCE:g}) in a way that types do not explain, so the fit does not use "
-        f"it: log what the site knew, such as the segment, as a feature (propensities do not repair this)"
+        f"the logged arms depend on the session (likelihood ratio {ratio:.1f}, threshold {RATIO:g}; log evidence "
+        f"{evidence:.1f}, threshold {EVIDENCE:g}), but latent types do not explain this, so the model does not include "
+        f"it: log the information that the site used, such as the segment, as a feature (propensities do not repair "
+        f"this)"
     )

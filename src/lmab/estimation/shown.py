@@ -427,8 +427,9 @@ def explained(found: Assumptions) -> Assumptions:
 
 
 _EXPLAINED = (
-    "Which arms were shown depends on who it is, beyond what the session had seen; the types of this fit explain which "
-    "arms were shown as well, and the claims rest on that. A log of what the site knew, as a feature, would tell more."
+    "The logged arms depend on the latent type, given the past of the session (selective exposure); the model includes "
+    "this, and the intervals assume that it is right. Logging the information that the site used, as a feature, is "
+    "safer."
 )
 
 

@@ -688,12 +688,12 @@ def learn(
         return None
     log = sessions.load()
     terms, remarks = ((), ()) if log.features is None else terms_of(_looked_at(log.features, rng))
-    sentences = [f"{remark}: it tells nothing" for remark in remarks]
+    sentences = [f"{remark}: not used" for remark in remarks]
     size = _CELLS // (1 + sum(term.n_terms for term in terms))
     if log.features is not None and len(log) > size and log.features.n_rows > size:
         encoded = encoded.subset(_some(log, size, rng))
         log = encoded.sessions.load()
-        sentences.append(f"{len(log):,} of the {len(sessions):,} sessions were looked at")
+        sentences.append(f"estimated from {len(log):,} of the {len(sessions):,} sessions")
         tolerance = max(tolerance, _SAMPLED)
     task, order = _task(log, encoded, bandit, arm_prior, passes)
     settings = _Settings(encoded, order, ridge, tolerance, rng)
@@ -707,7 +707,7 @@ def learn(
         found, way, said, _ = _tried(task, fitted.design, fitted, settings)
         fitted, done = found, way or done
         kept = "" if way is None else f" (the type is kept with probability {fitted.keep:.2f})"
-        sentences.append(f"who comes back{kept}: {said}")
+        sentences.append(f"returning persons{kept}: {said}")
     words, doubts = tuple(sentences), _suspects(log, terms)
     if done is None:
         return Learned(bandit, None, np.nan, 0, (), True, words, doubts)
@@ -799,20 +799,20 @@ def _tried(
     everybody = np.arange(len(task))
     if settings.ridge:
         if len(task.edges) < 3:
-            return base, None, "left out, since a single person cannot be held out", None
+            return base, None, "not used, because a single person cannot be held out", None
         gain = gain_of(task, design, lambda *given: refit(*given)[0], base, rng)
         if not gain.clear:
-            return base, None, f"left out, since held-out sessions are not predicted better ({gain})", gain
+            return base, None, f"not used, because held-out log-likelihood does not improve ({gain})", gain
         parts = ", ".join(f"{name} {loss:+.4f}" for name, loss in gain.columns.items())
         more = f": {parts}" if len(gain.columns) > 1 and fresh else ""
-        return *fit_all(), f"known before a session, worth {gain}{more}", gain
+        return *fit_all(), f"used, held-out log-likelihood {gain}{more}", gain
     found, done = fit_all()
     rise = float(task.scores(found, found.design).sum() - task.scores(base, base.design).sum())
     n_more = (task.n_types - 1) * design.n_free if fresh else 1
-    said = f"{rise:+.2f} of log-likelihood for {n_more} parameter{'s' if n_more > 1 else ''}"
+    change = f"log-likelihood {rise:+.2f} for {n_more} parameter{'s' if n_more > 1 else ''}"
     if rise <= n_more * np.log(len(task)) / 2:
-        return base, None, f"left out ({said})", None
-    return found, done, f"known before a session ({said})", None
+        return base, None, f"not used ({change})", None
+    return found, done, f"used ({change})", None
 
 
 def _task(

@@ -182,6 +182,7 @@ def certify(
         baselines=() if "gain" in refused else _over_baselines(found, (1 - confidence) / 2, further, stretch),
         draws=np.concatenate([_columns(drawn) for drawn in found.sets]),
         left_out=pace.left_out,
+        repeats=plan.repeats,
         bounds=(plan.lower, plan.upper),
         check=estimate.check,
         n_factors=None if estimate.factors is None else estimate.factors.n_alive,

@@ -1,4 +1,4 @@
-"""Is there anything latent to learn here? What a log can identify at all, beside the held-out check of a fit."""
+"""Diagnostics of a fit: the held-out check, and which parameters its log identifies."""
 
 from __future__ import annotations
 
@@ -20,42 +20,41 @@ from ..model.bandit import arm_label
 from ..moments.core_set import design
 from ..moments.second import subspace
 
-_PLAYS = 30  # An arm with fewer plays in the rarest type is hardly known there.
+_PLAYS = 30  # plays in the rarest type below which an arm is reported as rarely played
 
 
 @dataclass(frozen=True, eq=False)
 class Identifiability:
-    """What the log behind an estimate can tell, and what to log next."""
+    """Which types and arms the log of an estimate identifies, and which arms to log next."""
 
     n_types: int
     horizon: int  # steps of the longest session
     long_enough: float  # share of the sessions with at least 2 M - 1 steps
-    rank: int | None  # Rank of the second moments: in how many directions the types differ; None: not measured.
+    rank: int | None  # numerical rank of the second moments, a lower bound on types; None: not computed
     starts: str
-    rare_arms: tuple[int, ...]  # played too rarely to be known in the rarest type
-    core_arms: tuple[int, ...]  # which tell most about the types
+    rare_arms: tuple[int, ...]  # played too rarely in the rarest type
+    core_arms: tuple[int, ...]  # the most informative about the types
     arm_labels: tuple[str | int, ...] | None
     rarest: float = 1.0  # share of the rarest type
     traits: bool = False  # types are points of factors: none of them is rare
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The note, for a reader."""
+        """The findings, one sentence each."""
         need = 2 * self.n_types - 1
         lines = [] if self.traits else [self.starts + "."]
         if self.n_types > 1 and not self.traits:
             lines.append(
-                f"{self.long_enough:.0%} of the sessions have the {need} steps that identify {self.n_types} types "
-                f"in every case"
-                + ("." if self.long_enough > 0.5 else "; shorter ones may leave several models equally likely.")
+                f"{self.long_enough:.0%} of the sessions have at least {need} steps, which always identify "
+                f"{self.n_types} types"
+                + ("." if self.long_enough > 0.5 else "; with shorter sessions several models may be equally likely.")
             )
         if self.rank is not None:
-            who = "Sessions" if self.traits else "The types"
-            lines.append(f"{who} differ in {count(self.rank, 'direction')}.")
+            lines.append(f"Numerical rank of the second moments of rewards: {self.rank}.")
         if self.rare_arms and self.traits:
             lines.append(
-                f"{count(len(self.rare_arms), 'arm')} of fewer than {_PLAYS} plays: what is known of other arms stands "
-                f"in for most of what is said about {self.names(self.rare_arms)}."
+                f"{count(len(self.rare_arms), 'arm')} with fewer than {_PLAYS} plays: estimates for "
+                f"{self.names(self.rare_arms)} rely mostly on the prior learned from other arms."
             )
         elif self.rare_arms:
             were = "was" if len(self.rare_arms) == 1 else "were"
@@ -64,23 +63,26 @@ class Identifiability:
                 f"({percent(self.rarest)} of the sessions): {self.names(self.rare_arms)}."
             )
         if self.core_arms:
-            lines.append(f"To learn more, log sessions that play {self.names(self.core_arms)}: they tell most.")
+            lines.append(
+                f"Most informative arms about the types: {self.names(self.core_arms)}. Log more sessions that play "
+                f"them."
+            )
         return tuple(lines)
 
     def names(self, arms: tuple[int, ...]) -> str:
-        """What arms are called, the first few."""
+        """Return the labels of the first twelve of these arms."""
         labels = [arm_label(arm, self.arm_labels) for arm in arms[:12]]
         return ", ".join(labels) + (", ..." if len(arms) > 12 else "")
 
 
 def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
-    """The identifiability note of an estimate."""
+    """Compute which types and arms the log of an estimate identifies."""
     rng = check_rng(rng, "a large log is sampled")
     sessions, bandit = estimate.sessions, estimate.bandit
     traits = estimate.factors is not None
     rarest = 1.0 if traits else float(bandit.weights.min())
     rare = np.flatnonzero(sessions.plays * rarest < _PLAYS)
-    by_type = bandit.leaves_by_type  # then no weights make up for those who left
+    by_type = bandit.leaves_by_type  # attrition by type biases the moments, which no weights correct
     rank, core = (None, ()) if by_type else _core(sessions, bandit.rewards.family, rng)
     return Identifiability(
         n_types=bandit.n_types,
@@ -97,7 +99,7 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
 
 
 def _core(sessions: Sessions | Packed, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
-    """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
+    """Return the numerical rank and the core arms; neither if the log has no pairs of steps, or too many arms."""
     try:
         sample = sampled(len(sessions), rng)
         seen = sessions.load() if sample is None else sessions[sample]

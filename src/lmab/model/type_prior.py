@@ -153,9 +153,10 @@ class ColumnShown(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """Return a remark if values are omitted, else an empty string."""
-        left_out = self.n_values > len(self.rows)
-        return f"Of {self.name} the {len(self.rows)} most frequent of {self.n_values:,} values." if left_out else ""
+        """A sentence on the values that the table omits; empty if it omits none."""
+        if self.n_values <= len(self.rows):
+            return ""
+        return f"Feature {self.name}: the {len(self.rows)} most frequent of {self.n_values:,} values are shown."
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .._html import best_fixed
 from .._shapes import Array, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, LmabWarning, Status
@@ -222,7 +223,7 @@ def _fixed_choice(
     order = [*best.tolist(), *others[~np.isin(others, kept)].tolist()]
     policy = Ranking(order, horizon=horizon, repeats=repeats, arm_labels=whole.arm_labels)
     other = "" if model.n_types == 1 else "; anyway=True plans with them"
-    message = f"the best fixed choice, because {held_out.refusal}{other}"
+    message = f"{best_fixed(repeats)}, because {held_out.refusal}{other}"
     return Plan(
         policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, estimate=estimate, fixed=True,
         verdict=held_out.verdict,

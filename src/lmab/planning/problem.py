@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import files
-from .._html import card, percent
+from .._html import best_fixed, card, percent
 from .._kernel.arrays import TINY
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
@@ -502,7 +502,7 @@ class Plan:
 
     def __repr__(self) -> str:
         if self.fixed:
-            return f"Plan(best fixed choice: {self.lower:.6g} over {self._steps})"
+            return f"Plan({best_fixed(self.repeats).removeprefix('the ')}: {self.lower:.6g} over {self._steps})"
         if self.status == Status.OPTIMAL:
             return f"Plan(optimal: {self.lower:.6g} over {self._steps})"
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 import numpy as np
 
+from .._html import best_fixed
 from .._shapes import Array, Float, Integer
 from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
@@ -85,18 +86,17 @@ class Contents:
     check: Check | None = None  # What held-out sessions say about the fit.
     people: People | None = None  # where sessions lie on the factors of a traits model; None: types
     known: KnownBefore | None = None  # None: nothing is known before a session
-    fixed: bool = False  # The policy is the best fixed choice, because the check supports no types.
+    fixed: bool = False  # the policy is the best fixed arm or list, because the check does not support types
+    repeats: bool = True  # whether a session may repeat an arm
     contradicted: tuple[str, ...] = ()  # a sentence on each assumption of the fit that its log contradicts
     listed: tuple[int, ...] | None = None  # the arms of every session, if the policy ignores rewards; no tree then
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the gain may be counted on; only then is it shown in green."""
-        return (
-            Verdict(None, self.check)
-            if self.certificate is None
-            else replace(self.certificate.verdict, check=self.check)
-        )
+        """Whether a gain was demonstrated; only then is it shown in green."""
+        if self.certificate is None:
+            return Verdict(None, self.check, best_fixed=best_fixed(self.repeats))
+        return replace(self.certificate.verdict, check=self.check)
 
     @property
     def logged(self) -> float | None:
@@ -178,6 +178,7 @@ def gather(
         people=None if factors is None else look_at(factors, bandit, chosen, steps, sessions),
         known=None if prior is None else known_before(prior, bandit, chosen, worth, steps),
         fixed=made.fixed,
+        repeats=repeats,
         contradicted=() if estimate is None else tuple(estimate.contradicted.values()),
         listed=listed,
     )
@@ -270,19 +271,21 @@ class HeldOut:
     fitted: bool = False  # whether these are the sessions that the model was fitted to
 
     def verdict(self, *, sure: bool) -> str:
-        """One sentence for a reader who has to decide; `sure`: certificate and check of the fit agree on a gain."""
+        """Return one sentence for somebody who has to decide; `sure` if a gain was demonstrated."""
         if self.fitted:
             return (
-                "The model was fitted to these sessions, so predictions and estimates look better here than they are. "
-                "Split the log before the fit (`lmab split`) and give the part that was kept back."
+                "The model was fitted to these sessions, so its predictions look better here than on new sessions. "
+                "Split the log before the fit (`lmab split`) and use the second part here."
             )
         mean, stderr = self.total
-        times = f"{np.exp(min(mean, 700.0)):.3g}"
-        size = f"a session is {times} times as likely as without memory; log-likelihood {mean:+.3f} ± {stderr:.3f}"
+        size = f"log-likelihood per session {mean:+.3f} ± {stderr:.3f}"
         if mean > 2 * stderr:
-            real = "The types are real: the" if sure else "The"
-            return f"{real} session so far helps to predict its next reward ({size})."
-        return f"No hidden types show here: the session so far does not help to predict its next reward ({size})."
+            start = "These sessions confirm the types: the" if sure else "The"
+            return f"{start} past of a session improves the prediction of its next reward ({size})."
+        return (
+            f"These sessions do not confirm the types: the past of a session does not improve the prediction of its "
+            f"next reward ({size})."
+        )
 
 
 def look(

@@ -109,9 +109,8 @@ def write(contents: Contents, path: str | os.PathLike[str]) -> None:
 
 def _opening(contents: Contents) -> Markup:
     bandit, people = contents.bandit, contents.people
-    types = f"{count(bandit.n_types, 'hidden type')} of sessions"
-    what = types if people is None else count(people.factors.n_alive, "hidden factor")
-    text = f"{what}, {count(bandit.n_arms, 'arm')} to choose from, {count(contents.horizon, 'step')} per session."
+    model = count(bandit.n_types, "latent type") if people is None else count(people.factors.n_alive, "latent factor")
+    text = f"{model}, {count(bandit.n_arms, 'arm')}, {count(contents.horizon, 'step')} per session."
     check = contents.check
     verdict = _NOTHING if check is None else prose("p", check.verdict, class_="lead")
     doubts = [prose("p", sentence, class_="bad") for sentence in contents.contradicted]
@@ -119,27 +118,29 @@ def _opening(contents: Contents) -> Markup:
 
 
 def worth(contents: Contents) -> Markup:
-    """What personalisation is worth: a sentence, then bars."""
+    """Render the gain of the policy over the best fixed arm or list: a sentence, then bars."""
     values = contents.worth
     single = len(values.fixed_arms) == 1
-    fixed = contents.labels[values.fixed_arms[0]] if single else f"the {len(values.fixed_arms)} best on average"
+    best = f"{len(values.fixed_arms)} arms with the highest mean rewards"
+    fixed = contents.labels[values.fixed_arms[0]] if single else best
     if contents.fixed:
-        return _same_for_everyone(contents, f"the best single arm ({fixed})" if single else f"the same arms, {fixed}")
+        return _same_for_everyone(contents, f"the best single arm ({fixed})" if single else f"the {best}")
     return element(
         "section",
         element("h2", "Estimated gain"),
-        element("p", _sentence(contents, "best single arm" if single else "same list", fixed), class_="lead"),
+        element("p", _sentence(contents, "arm" if single else "list", fixed), class_="lead"),
         prose("p", _gain_said(contents)) if contents.certificate is None else _NOTHING,  # Else it says so itself.
         _bars(
             values,
-            f"best single arm, {fixed}" if single else "same list for everyone",
+            f"best fixed arm, {fixed}" if single else "best fixed list",
             contents.logged,
             supported=_supported(contents),
         ),
         element(
             "p",
-            f"Expected reward of a session of {_steps(contents)} under the model. The optimum lies within the hatched "
-            "part. No policy can know the type from the first step on.",
+            f"Expected reward of a session of {_steps(contents)} under the model. The value of the best policy lies "
+            "in the hatched part. The last bar assumes that the latent type is known at step 1, which no policy can "
+            "achieve.",
             class_="soft",
         ),
         _replayed(contents),
@@ -147,15 +148,15 @@ def worth(contents: Contents) -> Markup:
 
 
 def _same_for_everyone(contents: Contents, what: str) -> Markup:
-    """Return the section of a plan for which the check supports no types: a fixed choice, the log and baselines."""
+    """Render the section of a plan for which the check supports no types: a fixed arm or list, and baselines."""
     earned, steps = f"{contents.worth.fixed:.4g}", _steps(contents)
-    why = contents.check.refusal if contents.check is not None else "held-out sessions support no types"
-    text = f"This policy shows everyone {what}, because {why}. It earns "
+    why = contents.check.refusal if contents.check is not None else "held-out sessions do not support latent types"
+    text = f"This policy plays {what} for everyone, because {why}. It earns "
     beside = [
         f"{name[0].upper()}{name[1:]} earns {value:.4g} on the model." for name, value in contents.worth.baselines
     ]
     if contents.logged is not None:
-        beside.insert(0, f"As logged, a session of {steps} earned {contents.logged:.4g}.")
+        beside.insert(0, f"As logged, a session of {steps} earned {contents.logged:.4g} on average.")
     return element(
         "section",
         element("h2", "Estimated gain"),
@@ -175,36 +176,36 @@ def _steps(contents: Contents) -> str:
 
 
 def _gain_said(contents: Contents) -> str:
-    """Whether the gain may be counted on; what the check said stands at the top of the page."""
+    """Return whether a gain was demonstrated; the verdict of the check stands at the top of the page."""
     return contents.verdict.sentence if contents.check is None else contents.verdict.short
 
 
 def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
-    """What the policy earns; a gain is green, and a share of it is given, only where the verdict is sure."""
+    """Return the value of the policy; a gain is green, and shown in percent, only if it was demonstrated."""
     values, sure = contents.worth, contents.verdict.sure
     gain = values.policy.mean - values.fixed
     share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 and sure else ""
     style = {"class_": "bad"} if gain < 0 else {"class_": "good"} if sure else {}
     return join(
-        Markup(f"The {what} for everyone ("),
+        Markup(f"The best fixed {what} ("),
         element("em", fixed),
         Markup(f") earns {values.fixed:.4g} per session of {_steps(contents)} on the model. This policy earns "),
         element("strong", f"{values.policy.mean:.4g}{share}", **style),
-        Markup("; no policy can earn more than "),
+        Markup("; no policy earns more than "),
         element("strong", f"{values.upper:.4g}"),
         Markup(f". {_reached(values) if gain <= 0 or _supported(contents) else _NOT_SUPPORTED}"),
     )
 
 
 def _reached(values: Worth) -> str:
-    """How much of the possible gain the policy makes, as a sentence."""
+    """Return the share of the possible gain that the policy achieves, as a sentence."""
     if values.upper - values.fixed <= 1e-9 * abs(values.upper):
-        return "Types make no difference here: the best arms are the same for all."
+        return "No policy gains anything on this model: the best arms are the same for all types."
     if values.policy.mean < values.fixed:
-        return "Show everyone the same instead."
+        return "Use the best fixed arms instead."
     if values.captured >= _WHOLE:
-        return "So the policy gains all, or next to all, that can be gained by learning the type."
-    return f"So the policy makes at least {percent(values.captured)} of the gain that is possible."
+        return "The policy achieves practically all of the possible gain."
+    return f"The policy achieves at least {percent(values.captured)} of the possible gain."
 
 
 def _replayed(contents: Contents) -> Markup:
@@ -238,7 +239,7 @@ def _bars(values: Worth, fixed: str, logged: float | None = None, *, supported: 
         *(row(name, value, f"{value:.4g}") for name, value in beside),
         row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours" if supported else "", hatched),
         row("upper bound on any policy", values.upper, f"{values.upper:.4g}"),
-        row("type known from the start", values.known, f"{values.known:.4g}"),
+        row("latent type known at step 1", values.known, f"{values.known:.4g}"),
         class_="bars",
     )
 
@@ -251,8 +252,8 @@ def types(contents: Contents) -> Markup:
     plural = "type" if bandit.n_types == 1 else "types"
     return element(
         "section",
-        element("h2", f"{bandit.n_types} {plural} of sessions"),
-        element("p", "Types are numbered by size, as by lmab fit: type 1 is the most frequent.", class_="soft"),
+        element("h2", f"{bandit.n_types} latent {plural}"),
+        element("p", "Types are numbered by size, as in lmab fit: type 1 is the most frequent.", class_="soft"),
         element("div", *cards, class_="types"),
     )
 
@@ -300,7 +301,7 @@ def heat_map(contents: Contents) -> Markup:
 
 
 def known_before(contents: Contents) -> Markup:
-    """The shares of types by what is known before a session, and what knowing it is worth."""
+    """Render the shares of types by feature value, and the gain from features."""
     known = contents.known
     if known is None:
         return _NOTHING
@@ -308,8 +309,8 @@ def known_before(contents: Contents) -> Markup:
     said = []
     if known.worth is not None:
         said.append(
-            f"Knowing it is worth {known.worth:+.4g} per session of {contents.horizon} steps on the model: so much "
-            f"more does this policy earn than if it took everybody for the average person."
+            f"Gain from features: {known.worth:+.4g} per session of {contents.horizon} steps on the model, compared "
+            f"with the same policy started from the population-average prior in every session."
         )
     if known.keep is not None:
         said.append(f"Returning persons keep their type with probability {known.keep:.2f}; otherwise it is drawn anew.")
@@ -329,7 +330,7 @@ def known_before(contents: Contents) -> Markup:
         *tables,
         element(
             "p",
-            " ".join(["Shares of the types by value; other columns are those of the average person.", *known.left_out]),
+            " ".join(["Shares of the types by feature value, averaged over the other features.", *known.left_out]),
             class_="soft",
         )
         if tables
@@ -370,7 +371,7 @@ def _cell(contents: Contents, rank: int, type_: int, arm: int, scale: tuple[floa
 
 
 def who_leaves(contents: Contents) -> Markup:
-    """The chance that a session ends after each arm: by type where types differ in it, else by what the arm paid."""
+    """Render the probability of leaving after each arm: by type if types differ in it, otherwise by reward."""
     bandit, left = contents.bandit, contents.bandit.leaving
     if left is None:
         return _NOTHING
@@ -385,10 +386,10 @@ def who_leaves(contents: Contents) -> Markup:
     arms = np.argsort(-chances.mean(axis=1), kind="stable")[: _MAP_ROWS[1]]
     rows = [_leaving_row(contents.labels[arm], heads, chances[arm], float(chances.max())) for arm in arms.tolist()]
     head = element("tr", element("th"), *(element("th", name.split()[-1], title=name) for name in heads))
-    what = "in each type (column), whatever it paid" if by_type else "and each reward (column), whoever it is"
-    note = f"The chance that a session ends after each arm (row) {what}; arms that drive most people away come first."
+    column = "in each type (column)" if by_type else "and each reward (column)"
+    note = f"Probability that a session ends after each arm (row) {column}, in descending order."
     if len(arms) < bandit.n_arms:
-        note += f" Shown are {len(arms)} of {bandit.n_arms} arms."
+        note += f" The table shows {len(arms)} of {bandit.n_arms} arms."
     style = f"--cell:2.9rem; --n:{len(heads)}"
     table = element("table", element("thead", head), element("tbody", *rows), class_="map", style=style)
     return element(
@@ -412,7 +413,7 @@ def _leaving_row(label: str, heads: list[str], chances: Float[Array, "k"], top: 
 def tree(contents: Contents) -> Markup:
     """Show the policy's first steps, or its list of arms."""
     if contents.listed is not None:
-        means, title = contents.bandit.weights @ contents.bandit.means, "What every session is shown"
+        means, title = contents.bandit.weights @ contents.bandit.means, "Arms of every session"
         if len(contents.listed) == 1 and contents.horizon > 1:
             note = f"The policy ignores rewards: every step plays {contents.labels[contents.listed[0]]}."
             return element("section", element("h2", title), element("p", note))
@@ -420,23 +421,23 @@ def tree(contents: Contents) -> Markup:
         rows = [element("li", f"{contents.labels[arm]} ({means[arm]:.4g})") for arm in contents.listed]
         return element("section", element("h2", title), element("p", note, class_="soft"), element("ol", *rows))
     if contents.tree is None:
-        note = "The policy plays at random: its first steps differ from session to session."
+        note = "The policy is random: its first steps differ between sessions."
         return element("section", element("h2", "First steps of the policy"), element("p", note, class_="soft"))
     note = (
-        "From left to right: the arm that is played, what it pays (and how often), and the next arm. The bar in "
-        "each box is the belief: the share of each type among the sessions that get there."
+        "From left to right: the arm, its reward (with the share of sessions), and the next arm. The bar in each box "
+        "is the belief: the posterior probability of each type at this point of the session."
     )
     if contents.people is not None:
-        note += " Types are here the fifths of all sessions along factor 1, from its low end."
+        note += " The types of this figure are the fifths of all sessions along factor 1, from its low end."
     if contents.known is not None and contents.known.shares:
-        note += " Nothing is known here before the session: with features it starts from another belief."
+        note += " The figure starts from the average prior; a session with features starts from its own prior."
     cut = [name for name in names(contents.tree) if shortened(name)[1]]
-    full = f"In full: {'; '.join(cut)}." if cut else ""
+    full = f"Full names: {'; '.join(cut)}." if cut else ""
     return element(
         "section",
         element("h2", "First steps of the policy"),
         element("p", note, class_="soft"),
-        element("p", "The picture may be wider than this screen: push it aside to see later steps.", class_="scrolls"),
+        element("p", "The figure may be wider than the screen: scroll it to see later steps.", class_="scrolls"),
         _legend(len(contents.tree.belief)),
         element("div", tree_svg(contents.tree, standalone=False), class_="wide", tabindex=0),
         element("p", full, class_="soft") if cut else Markup(""),
@@ -466,7 +467,7 @@ def _share(value: float, scale: tuple[float, float]) -> float:
 
 
 def certificate(contents: Contents) -> Markup:
-    """The certificate's sentence: what the log proves about the policy."""
+    """Render the confidence intervals of the certificate, with its details."""
     found = contents.certificate
     if found is None:
         return _NOTHING
@@ -489,7 +490,7 @@ def held_out(contents: Contents) -> Markup:
         return _NOTHING
     return element(
         "section",
-        element("h2", "On the sessions of the fit" if seen.fitted else "On sessions the model has not seen"),
+        element("h2", "Evaluation on the log of the fit" if seen.fitted else "Evaluation on held-out sessions"),
         element("p", seen.verdict(sure=contents.verdict.sure), class_="lead"),
         element("div", _calibration(seen), _memory(seen), class_="charts"),
         _evidence(seen, _steps(contents)),
@@ -499,9 +500,9 @@ def held_out(contents: Contents) -> Markup:
 def _calibration(seen: HeldOut) -> Markup:
     found = seen.calibration
     note = (
-        f"Reward predicted from the session so far against the reward paid, for tenths of the steps of "
-        f"{seen.n_sessions:,} sessions, ± one standard error. Of each difference predicted between sessions, "
-        f"{found.slope:.0%} ± {found.slope_stderr:.0%} is real (100% is calibrated)."
+        f"Mean observed reward against the reward predicted from the past of the session, for tenths of the steps of "
+        f"{seen.n_sessions:,} sessions, ± one standard error. Calibration slope of predicted differences: "
+        f"{found.slope:.2f} ± {found.slope_stderr:.2f} (1 is calibrated)."
     )
     chart = calibration_chart(found.predicted, found.observed, found.stderr)
     return element("figure", chart, element("figcaption", note))
@@ -512,42 +513,41 @@ def _memory(seen: HeldOut) -> Markup:
     frame = Frame.around(steps, np.concatenate([seen.gain - seen.gain_stderr, seen.gain + seen.gain_stderr, [0.0]]))
     marks = points(frame, steps.tolist(), seen.gain.tolist(), seen.gain_stderr.tolist())
     note = (
-        "How much better the model predicts each step when it remembers the session than when it does not: the gain "
-        "in log-likelihood (0.1 is about 10% more likely). It rises while the session still tells something new "
-        "about the type."
+        "Log-likelihood of the reward of each step given the past of the session, less that given the arm alone. It "
+        "rises with the step while rewards still add information about the latent type."
     )
     curve = line(frame, steps.tolist(), seen.gain.tolist())
     zero = line(frame, list(frame.x), [0.0, 0.0], "ideal")
-    chart = frame.draw("Gain from memory", "step", "log-likelihood gained", zero, curve, marks, integers=True)
+    title = "Gain from the past of the session"
+    chart = frame.draw(title, "step", "gain in log-likelihood", zero, curve, marks, integers=True)
     return element("figure", chart, element("figcaption", note))
 
 
 def _evidence(seen: HeldOut, steps: str) -> Markup:
     if seen.evidence is None:
         text = (
-            f"A logged session of {steps} earned {seen.logged:.4g}. What this policy would have earned in them "
-            "cannot be said without logged propensities of sessions at least as long."
+            f"As logged, a session of {steps} earned {seen.logged:.4g} on average. An off-policy estimate of this "
+            "policy needs logged propensities, of sessions at least as long."
         )
         return element("p", text, class_="soft")
     value = seen.evidence.doubly_robust
     assert value is not None  # a model was given
-    logged = f"As logged, a session of {steps} earned {seen.logged:.4g}. "
+    logged = f"As logged, a session of {steps} earned {seen.logged:.4g} on average. "
     if value.interval is None:
-        text = Markup(f"{logged}What this policy would have earned, these sessions cannot tell.")
+        text = Markup(f"{logged}These sessions do not allow an off-policy estimate of this policy.")
     else:
         text = join(
-            Markup(f"{logged}By the logged propensities this policy would have earned "),
+            Markup(f"{logged}Off-policy estimate of this policy: "),
             element("strong", f"{value.mean:.4g}"),
-            Markup(" ({:.4g} to {:.4g}, doubly robust, 95%).".format(*value.interval)),
+            Markup(" (95% confidence interval {:.4g} to {:.4g}, doubly robust).".format(*value.interval)),
         )
     remarks = [element("p", f"{note[:1].upper()}{note[1:]}.", class_="soft") for note in seen.evidence.notes]
     return join(element("p", text), *remarks)
 
 
 def _chosen(curve: Curve, check: Check | None) -> str:
-    """The number of types and its reason, in the words of `lmab fit`."""
-    said = curve.reason_beside(check)
-    return f"Chosen: {said}" if said == curve.reason else said
+    """Return the number of types and its reason, as `lmab fit` prints them."""
+    return curve.reason_beside(check)
 
 
 def number_of_types(contents: Contents) -> Markup:
@@ -565,7 +565,7 @@ def number_of_types(contents: Contents) -> Markup:
         line(frame, numbers, scores.tolist()), marks, ring, integers=True,
     )  # fmt: skip
     note = (
-        f"Log-likelihood of held-out sessions; bars are standard errors of the difference from one number to the next. "
+        f"Held-out log-likelihood; bars are standard errors of the difference from one number to the next. "
         f"{_chosen(curve, contents.check)}."
     )
     return element("section", element("h2", "Number of types"), element("figure", chart, element("figcaption", note)))
@@ -577,16 +577,16 @@ def factors(contents: Contents) -> Markup:
     assert people is not None
     found = people.factors
     if not found.n_alive:
-        note = "The log supports no factor: everybody is best shown the most popular arms."
+        note = "The log supports no latent factor, so the policy plays the arms with the highest mean rewards."
         return element("section", element("h2", "Factors"), element("p", note))
     cards = [_factor_card(contents, people, j) for j in range(found.n_alive)]
     note = (
-        f"{found}. A session's place on each factor is normal with mean 0 and standard deviation 1; an arm's loading "
-        "says how much the log-odds of its reward (or its mean) rise with it."
+        f"{found}. The score of a session on each factor is normal with mean 0 and standard deviation 1. The loading "
+        "of an arm is the change of the log-odds of its reward (or of its mean) per unit of the score."
     )
     return element(
         "section",
-        element("h2", f"Sessions differ by degrees: {count(found.n_alive, 'factor')}"),
+        element("h2", f"Latent traits: {count(found.n_alive, 'factor')}"),
         element("p", note[:1].upper() + note[1:], class_="soft"),
         element("div", *cards, class_="types"),
     )
@@ -611,17 +611,17 @@ def _factor_card(contents: Contents, people: People, factor: int) -> Markup:
 
 
 def people(contents: Contents) -> Markup:
-    """Where sessions lie on the first two factors, and how fast a session is located."""
+    """Render the factor scores of sessions, and their posterior standard deviation by step."""
     found = contents.people
     assert found is not None
     if not found.factors.n_alive:
         return Markup("")
-    who = f"{found.n_sessions:,} sessions" if found.n_sessions else "sessions of the model"
-    where = f"Where {who} lie on the first two factors; darker is more of them."
-    speed = "How unsure one is of a session's place on each factor, in standard deviations, step by step."
-    figures = [element("figure", _density(found), element("figcaption", where))]
-    figures.append(element("figure", _located(found), element("figcaption", speed)))
-    return element("section", element("h2", "People"), element("div", *figures, class_="pair"))
+    source = f"{found.n_sessions:,} sessions" if found.n_sessions else "sessions of the model"
+    scores = f"Scores of {source} on the first two factors; darker cells hold more sessions."
+    deviation = "Posterior standard deviation of the score of a session on each factor, by step."
+    figures = [element("figure", _density(found), element("figcaption", scores))]
+    figures.append(element("figure", _located(found), element("figcaption", deviation)))
+    return element("section", element("h2", "Factor scores"), element("div", *figures, class_="pair"))
 
 
 def _density(people: People) -> Markup:
@@ -638,11 +638,11 @@ def _density(people: People) -> Markup:
         cells.append(element("g", note, element(
             "rect", x=left, y=top, width=right - left, height=bottom - top, class_="point", fill_opacity=shade,
         )))  # fmt: skip
-    return frame.draw("Density of people", "factor 1", "factor 2", join(*cells))
+    return frame.draw("Density of factor scores", "factor 1", "factor 2", join(*cells))
 
 
 def _located(people: People) -> Markup:
     steps = np.arange(len(people.spread), dtype=np.float64)
     frame = Frame.around(steps, np.r_[0.0, people.spread.ravel()])
     curves = [line(frame, steps.tolist(), column.tolist()) for column in people.spread.T]
-    return frame.draw("How fast a session is located", "step", "posterior spread", *curves, integers=True)
+    return frame.draw("Uncertainty of factor scores", "step", "posterior standard deviation", *curves, integers=True)

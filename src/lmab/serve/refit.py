@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .._html import best_fixed
 from ..checks import OneOf, Rng, check_fields, check_rng
 from ..data.packed import Packed
 from ..data.parts import plays_twice
@@ -341,7 +342,7 @@ class _Night:
             made = plan(fitted, horizon=horizon, method=Certified(), time_limit=limit, repeats=repeats)
         size = f"{len(log.sessions):,} sessions, {log.sessions.n_arms} arms, {fitted.n_types} types"
         fixed = f"{fitted.bandit.best_fixed(horizon, repeats):.4f}"
-        first = f"{size}; on the model the plan earns {made.lower:.4f} a session, the best fixed choice {fixed}."
+        first = f"{size}; on the model the plan earns {made.lower:.4f} a session, {best_fixed(made.repeats)} {fixed}."
         relied = _relied_on(made, fitted, young, self.rng)
         if relied is not None:
             line = (

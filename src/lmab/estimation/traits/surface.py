@@ -75,15 +75,16 @@ class Factors:
         if not self.n_factors:
             return "no factors"
         sizes = ", ".join(f"{size:.2f}" for size in self.size[self.alive])
-        found = f"{self.n_alive} of {self.n_factors} factors live" + (f" (sizes {sizes})" if self.n_alive else "")
+        found = f"{self.n_alive} of {self.n_factors} factors are active" + (f" (sizes {sizes})" if self.n_alive else "")
         alone = "" if self.tell_arms_apart else f"; {self.ranking}"
-        return f"{found}{alone}; twice the points change the log-likelihood per session by {self.doubled:+.5f}"
+        change = f"doubling the number of points changes the log-likelihood per session by {self.doubled:+.5f}"
+        return f"{found}{alone}; {change}"
 
     @property
     def ranking(self) -> str:
-        """What it means that no factor tells arms apart, in a sentence."""
-        ranked = ", and arms rank by their mean rewards in the log" if self.by_mean else ""
-        return f"no factor tells arms apart, so that what a session paid does not say which arms suit it{ranked}"
+        """The consequence for the choice of arms if no factor distinguishes arms."""
+        ranked = "; arms are ranked by their mean rewards in the log" if self.by_mean else ""
+        return f"no factor distinguishes arms, so rewards of a session do not help to choose its next arm{ranked}"
 
 
 @dataclass(frozen=True, eq=False)
