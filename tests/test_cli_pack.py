@@ -195,7 +195,7 @@ def test_amounts_and_single_steps_of_a_packed_log(tmp_path, rng):
     with pytest.raises(InvalidData, match="more than 32 distinct rewards"):
         run("fit", tmp_path / "packed")
     lmab.pack(log[:10], tmp_path / "few")
-    with pytest.raises(InvalidData, match="types can be found only in sessions of two or more"):
+    with pytest.raises(InvalidData, match="types can be estimated only from sessions of two or more"):
         run("fit", lmab.pack(lmab.Sessions([0, 1], [1.0, 0.0], [0, 1, 2], 2), tmp_path / "one").folder)
 
 

@@ -44,7 +44,7 @@ def test_factors_are_shown_with_the_arms_at_their_ends_and_the_checks(log, tmp_p
     assert "Continuous latent factors, 512 integration points" in said
     assert "factor 1" in said
     assert "joke" in said
-    assert "Latent types" not in said
+    assert "share of sessions" not in said
     flat = " ".join(said.split())
     assert "Masked replay on 600 held-out sessions" in flat
     model = lmab.load(tmp_path / "model.lmab")
@@ -83,7 +83,7 @@ def test_a_log_without_tastes_is_told_by_mean_rewards(tmp_path):
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
     options = ("--traits", "--factors", 2, "--no-check", "-o", tmp_path / "model.lmab")
     said = " ".join(run("fit", tmp_path / "log.parquet", *options).split())
-    sentence = "no factor tells arms apart, so that what a session paid does not say which arms suit it, and arms rank"
+    sentence = "no factor distinguishes arms, so rewards of a session do not help to choose its next arm; arms are"
     assert sentence in said
     told = json.loads(run("fit", tmp_path / "log.parquet", *options, "--json"))["factors"]
     assert (told["tell_arms_apart"], told["arms_ranked_by_mean_reward"]) == (False, True)

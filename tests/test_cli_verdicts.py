@@ -118,15 +118,15 @@ def test_fit_says_its_verdict_first_and_details_where_asked(plan, capsys):
     assert "All is well" not in text
     assert "2 types selected: highest held-out log-likelihood." in text
     assert "Continuous latent traits predict held-out sessions better than these types: try" in text
-    for word in ("log-likelihood", "nats", "direction", "starts agree", "standard deviations"):
+    for word in ("1: -2.0000", "direction", "starts agree", "standard deviations"):
         assert word not in text
     details = " ".join(" ".join(told(estimate, capsys, verbose=True)).split())
     for word in (
         "over one type",
         "+0.1000",
         "1: -2.0000, 2: -1.0000",
-        "The types differ in 2 directions.",
-        "Assumption shown (0.4",
+        "rank of the second moments of rewards: 2.",
+        "Test of selective exposure (z = 0.4)",
     ):
         assert word in details
     plain = " ".join(told(replace(estimate, check=None), capsys))

@@ -91,7 +91,7 @@ def test_a_certificate_says_that_its_log_reacts_and_reaches_further_down():
     reacting, not_reacting = certificates
     assert reacting.reacts
     assert not not_reacting.reacts
-    assert "depends on the reward before it" in reacting.table["arms"]
+    assert "depends on the reward before it" in reacting.table["adaptive arms"]
     assert "arms" not in not_reacting.table
     ends = [np.quantile(part[:, 1], 0.0025) for part in np.split(reacting.draws, len(reacting.draws) // 100)]
     assert reacting.value[0] == pytest.approx(min(ends))
@@ -348,7 +348,7 @@ def test_a_plan_makes_no_claim_about_real_sessions_that_its_log_contradicts(tmp_
     refused = replace(one_type, check=replace(one_type.check, over_one_type=Gain(-1.0, 0.1)))
     refused.save(tmp_path / "model.lmab")
     told = " ".join(CliRunner().invoke(app, words).output.split())
-    assert "The log contradicts an assumption of the model, so claims about real sessions are not supported." in told
+    assert "the log contradicts an assumption of the model, so real sessions may earn less." in told
 
 
 def test_a_certificate_says_how_sessions_end_and_what_a_started_one_earns():
@@ -372,7 +372,7 @@ def test_a_certificate_says_how_sessions_end_and_what_a_started_one_earns():
         alive *= 1 - ends.leaving[rewards.astype(int)]
         state = policy.observe(state, arms, rewards)
     assert ends.value == pytest.approx(earned, abs=0.03)
-    assert found.table["per started session"].startswith(f"about {ends.value:.3g}")
+    assert found.table["value per started session"].startswith(f"about {ends.value:.3g}")
     assert "chance to leave 5" in found.table["sessions that reach step 5"]
 
 

@@ -72,7 +72,7 @@ def test_what_was_found_is_said(known):
     assert found.n_parameters == known[2][False].n_parameters + found.selection.n_parameters
     assert found.log_likelihood < known[2][False].log_likelihood
     assert found.assumptions["shown"].fires
-    assert "the types of this fit explain which arms were shown as well" in found.assumptions["shown"].sentence
+    assert "the model includes this, and the intervals assume that it is right" in found.assumptions["shown"].sentence
 
 
 def test_asking_for_it_gives_what_the_rule_takes(known):
@@ -99,7 +99,7 @@ def test_a_fit_that_stops_early_does_not_say_that_it_converged(known, monkeypatc
 
     explain = module.explain
     monkeypatch.setattr(module, "explain", stopped)
-    with pytest.warns(LmabWarning, match="did not converge: the fit that also explains which arms were shown stopped"):
+    with pytest.warns(LmabWarning, match="did not converge: the fit with selective exposure stopped"):
         found = fit(known[1], selected=True)
     assert not found.converged
     assert "converged after" not in found.message
@@ -136,7 +136,7 @@ def hidden(n=800, steps=5, seed=5):
 
 
 def test_segments_that_types_do_not_explain_are_warned_of_with_the_remedy():
-    with pytest.warns(LmabWarning, match="in a way that types do not explain") as told:
+    with pytest.warns(LmabWarning, match="but latent types do not explain this") as told:
         found = fit(hidden())
     assert found.selection is None
     text = str(told[0].message)
@@ -167,7 +167,7 @@ def test_claims_rest_on_types_that_explain_arms(known, tmp_path):
     earned = lmab.evaluate(plan.policy, bandit, horizon=4).mean
     assert certificate.value[0] <= earned <= certificate.value[1]
     assert certificate.assumptions["shown"].fires
-    assert "the claims rest on that" in certificate.table["shown"]
+    assert "the intervals assume that it is right" in certificate.table["selective exposure"]
     assert certificate.one_more == (0.0, 0.0)
     other = lmab.plan(fits[False].bandit, horizon=4)
     assert lmab.certify(fits[False], other, log, n_draws=20, rng=1).value is None

@@ -273,4 +273,4 @@ def test_a_selection_says_what_was_found():
     assert likes.n_parameters == 1
     assert replace(likes, kind="free").n_parameters == 6
     assert "likelihood ratio 321.1, log evidence 77.7" in likes.sentence
-    assert "+0.0200 ± 0.0040 a session" in likes.sentence
+    assert "+0.0200 ± 0.0040 per session" in likes.sentence

@@ -58,7 +58,7 @@ def test_a_prior_that_features_tell_is_found():
         np.testing.assert_allclose(found.type_prior.weights({"country": country})[0, order], weights, atol=0.09)
     assert found.type_prior.keep is None
     assert found.converged
-    assert "country: known before a session, worth +" in found.message
+    assert "country: used, held-out log-likelihood +" in found.message
     shares = np.mean([found.type_prior.weights({"country": one})[0] for one in log.features["country"]], axis=0)
     np.testing.assert_allclose(found.bandit.weights, shares, atol=1e-9)  # those of the log on average
     by_hand = belief.log_joint(found.bandit, log) - np.log(found.bandit.weights)
@@ -190,7 +190,7 @@ def test_useless_columns_are_left_out():
     found = fit(with_features(log, features), n_types=2, method=EM(restarts=4, threads=1), rng=1, check=False)
     assert found.type_prior is None
     assert found.bandit == plain.bandit
-    assert "left out, since held-out sessions are not predicted better" in found.message
+    assert "not used, because held-out log-likelihood does not improve" in found.message
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_log_of_one_person_is_fitted(prior):
     found = fit(log, n_types=2, method=EM(restarts=2, threads=1, prior=prior), rng=1)
     assert np.isfinite(found.log_likelihood)
     if prior == "learned":
-        assert "who comes back: left out, since a single person cannot be held out" in found.message
+        assert "returning persons: not used, because a single person cannot be held out" in found.message
 
 
 @pytest.mark.parametrize("n", [2, 6, 8, 12])
@@ -319,7 +319,7 @@ def test_features_and_persons_together():
     found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1, check=False)
     assert found.type_prior.columns == ("country",)
     assert found.type_prior.keep == pytest.approx(0.7, abs=0.08)
-    assert "country: known before" in found.message
+    assert "country: used" in found.message
     assert "who comes back" in found.message
 
 
@@ -478,7 +478,7 @@ def test_features_tell_how_many_types_there_are():
     assert (alone.bandit.weights > 0.01).sum() < 4  # on some processors a fourth one is chosen, which nobody has
     assert (found.bandit.weights > 0.01).sum() >= 4
     assert not alone.curve.known
-    assert "held-out sessions, whose features are known," in found.message
+    assert "given the features" in found.message
     assert found.curve.log_likelihood[3] > alone.curve.log_likelihood.max()
 
 
@@ -489,7 +489,7 @@ def test_the_number_of_types_is_chosen_with_features_that_tell(strength, known, 
     log = observe(short_log(strength, n=1000))
     curve, alone = (choose(log, told=told, rng=np.random.default_rng(0)) for told in (True, False))
     assert curve.known is known
-    assert ("held-out sessions, whose features are known," in str(curve)) is known
+    assert ("given the features" in str(curve)) is known
     assert not alone.known
     if known:
         assert curve.log_likelihood.max() > alone.log_likelihood.max()

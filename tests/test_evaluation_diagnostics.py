@@ -30,7 +30,7 @@ def test_what_a_log_can_identify(log, rng):
     assert set(note.core_arms) <= set(range(6))
     assert note.core_arms
     assert note.rare_arms == ()
-    assert any("5 steps that identify 3 types" in line for line in note.sentences)
+    assert any("5 steps, which always identify 3 types" in line for line in note.sentences)
     short = lmab.fit(log[:40].with_arms(7), n_types=4, method=lmab.EM(restarts=4, prior=1.0), rng=rng)
     poor = diagnostics.identify(short, rng=rng)
     assert 6 in poor.rare_arms
@@ -62,6 +62,6 @@ def test_the_note_on_traits_speaks_of_no_rare_types(rng):
     log = people(300, rng, loadings=np.ones((6, 1))).with_arms(7)
     estimate = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15), rng=rng)
     text = " ".join(diagnostics.identify(estimate, rng=rng).sentences)
-    assert "1 arm of fewer than 30 plays" in text
+    assert "1 arm with fewer than 30 plays" in text
     assert "rarest type" not in text
     assert "steps that identify" not in text

@@ -59,7 +59,7 @@ def test_tables_show_the_most_frequent_values_and_say_so():
     prior = TypePrior((Category("land", levels, tuple(shares)), when), np.ones((32, 2)))
     land, days = prior.shown()
     assert [name for name, _ in land.rows] == ["l00", "l01", *levels[20:]]
-    assert land.remark == "Of land the 12 most frequent of 30 values."
+    assert land.remark == "Feature land: the 12 most frequent of 30 values are shown."
     assert len({name for name, _ in days.rows}) == 3
     assert days.remark == ""
     for name, weights in land.rows:

@@ -50,7 +50,10 @@ def test_a_certificate_claims_the_value_until_people_leave(certificate, estimate
     assert best.lower <= certificate.optimum[1]
     assert certificate.people_leave
     assert certificate.sentence.startswith("A session of at most 4 steps earns ")
-    assert certificate.assumptions["leaving"].sentence == "Leaving depends on the type, and the model includes this."
+    assert (
+        certificate.assumptions["leaving"].sentence
+        == "Leaving depends on the latent type, and the model includes this."
+    )
     assert "per started session" not in certificate.table
 
 
@@ -136,7 +139,7 @@ def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
 
     fit = ("fit", "log.csv", "--types", "2", "--restarts", "2", "--no-check", "-o", "m.lmab")
     said = run(*fit, "--ended", "ended", "--leaving", "type")
-    assert "The chance to leave is modelled by type, arm and reward;" in said
+    assert "the probability of leaving is modelled by type, arm and reward;" in said
     said = run(*fit, "--ended", "ended", "--leaving", "shown")
     shown = lmab.load("m.lmab").bandit
     assert shown.leaving is not None

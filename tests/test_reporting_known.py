@@ -38,16 +38,16 @@ def test_the_report_shows_shares_of_types_by_value_and_what_they_are_worth():
     assert found.known.worth > 0.1
     np.testing.assert_allclose(found.known.shares["country"]["de"], [0.9, 0.1])
     page = render(found)
-    for words in ("Features known before a session", "Nothing is known here before the session",
+    for words in ("Features known before a session", "The figure starts from the average prior",
                   "<th>country</th>", "<th>fr</th>", "<td>80%</td>",
-                  "keep their type with probability 0.40", f"worth {found.known.worth:+.4g} per session"):  # fmt: skip
+                  "keep their type with probability 0.40", f"Gain from features: {found.known.worth:+.4g} per session"):  # fmt: skip
         assert words in page, words
 
 
 def test_the_report_says_that_values_are_left_out():
     many = lmab.TypePrior.by_value("city", {f"c{i}": [0.5 + i / 80, 0.5 - i / 80] for i in range(30)})
     page = render(gather(TRUTH, lmab.plan(TRUTH, horizon=2, type_prior=many)))
-    assert "Of city the 12 most frequent of 30 values." in page
+    assert "Feature city: the 12 most frequent of 30 values are shown." in page
     assert "<th>c11</th>" in page
 
 
@@ -102,9 +102,9 @@ def test_the_command_line_goes_from_features_to_a_certificate(log, tmp_path, mon
     shown = RUNNER.invoke(app, ["report", "model.lmab", "policy.lmab"])
     assert shown.exit_code == 0, shown.output
     assert "Features known before a session" in (tmp_path / "report.html").read_text()
-    assert "worth +" not in said.output
+    assert "held-out log-likelihood +" not in said.output
     detailed = RUNNER.invoke(app, ["fit", "log.csv", *known, "--types", "2", "--no-check", "--prior", "2", "--verbose"])
-    assert "worth +" in " ".join(detailed.output.split())
+    assert "held-out log-likelihood +" in " ".join(detailed.output.split())
 
 
 def test_fit_says_which_columns_are_not_used(log):

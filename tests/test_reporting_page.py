@@ -223,7 +223,7 @@ def test_held_out_sessions_judge_model_and_policy(story):
         robust = lmab.evaluate(plan.policy, held, horizon=4, method="doubly-robust", model=estimate.bandit)
     assert "sessions agree with the policy up to step" in page.text
     assert seen.evidence.doubly_robust.mean == pytest.approx(robust.mean)
-    assert "What this policy would have earned, these sessions cannot tell." in page.text
+    assert "These sessions do not allow an off-policy estimate of this policy." in page.text
     assert f"{robust.mean:.4g} (" not in page.text  # a value without an interval is not quoted
     assert seen.logged == pytest.approx(held.rewards.reshape(-1, 5)[:, :4].mean(axis=0).sum())
 

@@ -32,11 +32,11 @@ def plan(estimate):
 
 def test_the_page_shows_factors_and_people_instead_of_types(estimate, plan, log):
     text = page.render(reporting.gather(estimate.bandit, plan, sessions=log))
-    assert "Sessions differ by degrees: 2 factors" in text
+    assert "Latent traits: 2 factors" in text
     assert "high end" in text
-    assert "Density of people" in text
-    assert "Where 800 sessions lie" in text
-    assert "How fast a session is located" in text
+    assert "Density of factor scores" in text
+    assert "Scores of 800 sessions" in text
+    assert "Uncertainty of factor scores" in text
     assert "fifths of all sessions along factor 1" in text
     assert "Arms by types" not in text
     assert "64 hidden types" not in text
@@ -80,5 +80,5 @@ def test_a_log_without_factors_says_so(rng):
     with pytest.warns(lmab.errors.LmabWarning):
         flat = lmab.fit(log, method=lmab.Traits(), rng=0)
     text = page.render(reporting.gather(flat.bandit, lmab.plan(flat, horizon=1)))
-    assert "The log supports no factor" in text
-    assert "Density of people" not in text
+    assert "The log supports no latent factor" in text
+    assert "Density of factor scores" not in text

@@ -33,7 +33,7 @@ NEVER = (  # words that no reader at the door should meet
 NO_GAIN = "No gain over the best fixed {} was demonstrated"
 FIXED = {
     "groceries": "No latent types found: ",
-    "web pages": "Latent types are not supported: 2 types predict held-out sessions better than one type, but ",
+    "web pages": "Latent types are not supported: 8 types predict held-out sessions better than one type, but ",
     "films": "Latent types are not supported: sessions differ in their overall level of reward",
     "adverts": "No latent types found: ",
 }
@@ -215,7 +215,7 @@ def test_a_log_that_depends_on_who_it_is_says_so(told):
     assert "the model includes this, and the intervals assume that it is right." in shown.fit
     assert leaving.claims.value is None
     for text in (leaving.certificate, leaving.report, leaving.page):
-        assert "No confidence interval for this policy: leaving depends on the type" in text
+        assert "No confidence interval for this policy: leaving depends on the latent type" in text
         assert f"{NO_GAIN.format('arm')}, because the log contradicts an assumption" in text
     assert "No confidence interval for this policy: the mixture of types changed" in told("drift").page
 
