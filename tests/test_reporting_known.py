@@ -40,7 +40,8 @@ def test_the_report_shows_shares_of_types_by_value_and_what_they_are_worth():
     page = render(found)
     for words in ("Features known before a session", "The figure starts from the average prior",
                   "<th>country</th>", "<th>fr</th>", "<td>80%</td>",
-                  "keep their type with probability 0.40", f"Gain from features: {found.known.worth:+.4g} per session"):  # fmt: skip
+                  "keep their type with probability 0.40",
+                  f"Gain from features: {found.known.worth:+.4g} per session"):  # fmt: skip
         assert words in page, words
 
 

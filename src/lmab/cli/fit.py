@@ -514,7 +514,7 @@ def _show(
         say(f"Returning persons keep their type with probability {estimate.type_prior.keep:.2f}.")
     if wanted is not None:
         more = f"at most about {wanted.sessions:,} more sessions of this kind"
-        say(f"The regret is at most {wanted.bound:.4f} with this log; at most {wanted.regret:g} needs {more}.")
+        say(f"Regret bound with this log: {wanted.bound:.4f}. A bound of {wanted.regret:g} needs {more}.")
     for remark in remarks:
         note(remark)
     if verbose:
