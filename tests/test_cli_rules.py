@@ -115,7 +115,7 @@ def identified(**changes):
 
 def test_one_is_not_said_in_the_plural():
     assert "Numerical rank of the second moments of rewards: 1." in identified().sentences
-    assert "The types differ in 3 directions." in identified(rank=3).sentences
+    assert "Numerical rank of the second moments of rewards: 3." in identified(rank=3).sentences
     assert any(line.startswith("1 arm was") for line in identified().sentences)
     assert any(line.startswith("2 arms were") for line in identified(rare_arms=(0, 1)).sentences)
 

@@ -373,7 +373,7 @@ def test_a_certificate_says_how_sessions_end_and_what_a_started_one_earns():
         state = policy.observe(state, arms, rewards)
     assert ends.value == pytest.approx(earned, abs=0.03)
     assert found.table["value per started session"].startswith(f"about {ends.value:.3g}")
-    assert "chance to leave 5" in found.table["sessions that reach step 5"]
+    assert "probability of leaving: 5" in found.table["sessions that reach step 5"]
 
 
 def test_a_plan_follows_the_verdict_of_the_check():

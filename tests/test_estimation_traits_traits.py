@@ -148,7 +148,7 @@ def test_ordered_values(rng):
 def test_an_arm_that_was_never_played_follows_the_law_of_the_others(rng):
     log = people(2000, rng.normal(1.0, 0.3, (6, 1)), rng, horizon=5).with_arms(7)
     found = lmab.fit(log, method=SMALL, rng=0, check=False)
-    assert "never played, so given the law of the other arms: arm 6" in found.message
+    assert "never played, so set to the learned prior of arms: arm 6" in found.message
     factors = found.factors
     np.testing.assert_allclose(np.r_[factors.intercepts[6], factors.loadings[6]], factors.centre, atol=0.02)
     np.testing.assert_allclose(factors.covariance[6], factors.spread, rtol=0.05, atol=1e-5)

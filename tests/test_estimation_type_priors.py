@@ -320,7 +320,7 @@ def test_features_and_persons_together():
     assert found.type_prior.columns == ("country",)
     assert found.type_prior.keep == pytest.approx(0.7, abs=0.08)
     assert "country: used" in found.message
-    assert "who comes back" in found.message
+    assert "returning persons" in found.message
 
 
 def _parts(prior: TypePrior):

@@ -143,7 +143,7 @@ def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
     said = run(*fit, "--ended", "ended", "--leaving", "shown")
     shown = lmab.load("m.lmab").bandit
     assert shown.leaving is not None
-    assert "The chance to leave is modelled by arm and reward;" in said
+    assert "the probability of leaving is modelled by arm and reward;" in said
     assert f"{1 - shown.stays[shown.by_size[0]].mean():.1%}" in said
     assert "per session of at most 4 steps, and no policy earns more than" in run(
         "plan", "m.lmab", "--horizon", "4", "-o", "p.lmab"
@@ -151,7 +151,7 @@ def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
     assert "On the model a session of at most 4 steps earns" in run("evaluate", "p.lmab", "--model", "m.lmab")
     said = run("report", "m.lmab", "p.lmab", "--logs", "log.csv", "--ended", "ended")
     assert "On the model a session of at most 4 steps earns" in said
-    assert "logged session of at most 4 steps earned" in (tmp_path / "report.html").read_text()
+    assert "As logged, a session of at most 4 steps earned" in (tmp_path / "report.html").read_text()
     assert "the arm and the reward." not in run(*fit, "--limit", "5", "--leaving", "none")
     assert lmab.load("m.lmab").bandit.leaving is None
     wrong = CliRunner().invoke(app, [*fit, "--leaving", "type"])

@@ -660,7 +660,7 @@ def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_s
             model, policy = last_model(tmp_path), lmab.load(tmp_path / f"{night.version}.lmab")
             assert model.bandit.arm_labels == policy.arm_labels == (*LABELS, "new")
             np.testing.assert_allclose(model.bandit.means[:, 3], model.learned.centre[3, 1], atol=1e-6)
-            assert "never played, so given the law of the other arms: arm 3" in model.message
+            assert "never played, so set to the learned prior of arms: arm 3" in model.message
             await client.service.register.refresh()
             assert max(client.service.register.floors, key=client.service.register.floors.get) == "new"
             told = await client.told("s", 0, allowed=["new"])  # the policy knows the arm

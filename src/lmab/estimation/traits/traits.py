@@ -238,7 +238,7 @@ def _message(data: Log, course: _Course, factors: Factors, offered: int) -> str:
         parts.append(f"{offered} factors were asked for, and {data.sessions.n_arms} arms allow no more than as many")
     never = np.flatnonzero(~data.surface.played)
     if len(never):
-        parts.append(f"never played, so given the law of the other arms: arm {listing(never)}")
+        parts.append(f"never played, so set to the learned prior of arms: arm {listing(never)}")
     return "; ".join(parts)
 
 
