@@ -142,7 +142,7 @@ def test_segments_that_types_do_not_explain_are_warned_of_with_the_remedy():
     text = str(told[0].message)
     assert "threshold 15" in text
     assert "threshold 3" in text
-    assert "log the information that the site used, such as the segment, as a feature (propensities do not repair this)" in text
+    assert "log the information that the site used, such as the segment, as a feature" in text
 
 
 def test_a_log_without_repeats_is_normalised_over_the_arms_left():
