@@ -19,7 +19,7 @@ import lmab
 from lmab.estimation.climb import Likelihood
 from lmab.estimation.families import observe
 from lmab.estimation.log import Log
-from lmab.estimation.passes import Threads
+from lmab.parallel import Threads
 
 from .rows import Rows
 

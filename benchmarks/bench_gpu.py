@@ -21,8 +21,8 @@ from lmab.estimation import log as steps_of
 from lmab.estimation.categorical import CategoricalLog
 from lmab.estimation.gpu import Gpu
 from lmab.estimation.log import Steps
-from lmab.estimation.passes import Threads
 from lmab.estimation.result import Progress
+from lmab.parallel import Threads
 
 from . import rows as rows_of
 from .bench_pack import TYPES

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet
 
 import lmab
-from lmab.estimation import passes as passes_module
+from lmab import parallel
 from lmab.estimation.families import observe
-from lmab.estimation.passes import Cluster, Threads
+from lmab.parallel import Cluster, Threads
 
 from .bench_pack import ARMS, HORIZON, TYPES
 from .timing import timed
@@ -97,7 +97,7 @@ def maps(folder: Path) -> dict[str, float]:
         Client(cluster) as client,
         Threads(1) as one,
     ):
-        passes_module._FAR = 0
+        parallel._FAR = 0
         away = Cluster(client, one)
         data.expectation(model, away)
         workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]

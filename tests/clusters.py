@@ -44,7 +44,7 @@ class Processes:
 @contextmanager
 def cluster(folder, n_workers):
     """Processes with so many workers, all of which have registered."""
-    from lmab.estimation.passes import connected
+    from lmab.parallel import connected
 
     processes = Processes(folder)
     try:

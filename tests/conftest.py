@@ -96,11 +96,11 @@ def _function(item: pytest.Item) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def _share_of_threads() -> None:
     """Processes that share the cores take as many threads as are left to each, or they only wait for each other."""
-    from lmab.estimation import passes
+    from lmab import parallel
 
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    share = max(passes._available() // workers, 1)
-    passes._available = lambda: share
+    share = max(parallel._available() // workers, 1)
+    parallel._available = lambda: share
 
 
 @pytest.fixture(scope="session")

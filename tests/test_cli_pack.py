@@ -16,12 +16,12 @@ from clusters import cluster
 from typer.testing import CliRunner
 
 import lmab
+from lmab import parallel
 from lmab.cli import fit as command
 from lmab.cli.app import app
 from lmab.cli.options import Columns, Missing
 from lmab.data import sealing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidData
-from lmab.estimation import passes
 
 RUNNER = CliRunner()
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -218,7 +218,7 @@ def test_arms_of_a_model(tmp_path, labels):
 @pytest.fixture
 def far(monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
-    monkeypatch.setattr(passes, "_FAR", 0)
+    monkeypatch.setattr(parallel, "_FAR", 0)
     monkeypatch.setattr("lmab.estimation.passes._PART", 200)
     monkeypatch.setattr("lmab.estimation.log.MOST", 1)  # no sessions are merged
 
@@ -251,7 +251,7 @@ def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
 
 
 def test_no_scheduler(far, log, tmp_path, monkeypatch):
-    monkeypatch.setattr("lmab.estimation.passes._CONNECT", 0.3)
+    monkeypatch.setattr("lmab.parallel._CONNECT", 0.3)
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
     with pytest.raises(ClusterLost, match="no scheduler answers at"):
         run("fit", tmp_path / "packed", "--types", "2", "--cluster", "tcp://127.0.0.1:9")

@@ -16,9 +16,9 @@ from lmab.estimation import counts as module
 from lmab.estimation.climb import Confined, Likelihood, climb
 from lmab.estimation.families import observe
 from lmab.estimation.log import Beside
-from lmab.estimation.passes import SERIAL
 from lmab.estimation.traits.surface import Points, TraitArms
 from lmab.model import belief
+from lmab.parallel import SERIAL
 
 TRUTH = lmab.LatentBandit.counts([0.6, 0.4], [[3.0, 0.4, 1.0, 0.2], [0.5, 2.5, 1.2, 0.2]])
 

@@ -22,8 +22,8 @@ from lmab.estimation.climb import Likelihood, climb
 from lmab.estimation.em import in_order_of, packed_start, sweep
 from lmab.estimation.families import observe
 from lmab.estimation.log import Log
-from lmab.estimation.passes import SERIAL
 from lmab.estimation.result import StopOnce
+from lmab.parallel import SERIAL
 
 START = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.6, 0.5, 0.5], [0.5, 0.6, 0.4]])
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.2, 0.4], [0.1, 0.8, 0.5]])

@@ -9,7 +9,7 @@ import lmab
 from lmab.errors import InvalidArgument
 from lmab.estimation.families import observe
 from lmab.estimation.gaussian import _log_normal, _profile_variance, gaussian, misfit
-from lmab.estimation.passes import SERIAL, Threads
+from lmab.parallel import SERIAL, Threads
 
 MEANS = [[2.0, 0.0, 0.5], [0.0, 2.0, 1.0]]
 TRUTH = lmab.LatentBandit.gaussian([0.5, 0.5], MEANS, scale=1.0)

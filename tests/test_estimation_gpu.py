@@ -14,7 +14,8 @@ from lmab.errors import InvalidArgument, TooLarge
 from lmab.estimation import gpu as gpu_module
 from lmab.estimation.families import observe
 from lmab.estimation.gpu import shelve
-from lmab.estimation.passes import Threads, opened
+from lmab.estimation.passes import opened
+from lmab.parallel import Threads
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from lmab.errors import TooLarge
 from lmab.estimation.families import observe
 from lmab.estimation.information import check_size, contrasts, standard_errors, within_support
 from lmab.estimation.log import Prior
-from lmab.estimation.passes import SERIAL, Threads
+from lmab.parallel import SERIAL, Threads
 
 
 def random_log(n_arms, n_sessions, draw, rng):
@@ -167,7 +167,7 @@ def test_directions_within_the_support_leave_the_boundary_alone():
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_information_has_the_same_bits_for_any_number_of_threads(family, rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.passes._PART", 100)
-    monkeypatch.setattr("lmab.estimation.passes._WORTH", 0)
+    monkeypatch.setattr("lmab.parallel._WORTH", 0)
     monkeypatch.setattr("lmab.estimation.information._STEPS", 60)
     case = categorical_case(2, 3, 2, 4000, rng) if family == "categorical" else gaussian_case(2, 3, 4000, rng)
     bandit, sessions, prior = case

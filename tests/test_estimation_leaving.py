@@ -17,8 +17,8 @@ from lmab.estimation.climb import Likelihood, climb
 from lmab.estimation.families import observe
 from lmab.estimation.leaving import dependences
 from lmab.estimation.log import with_letters
-from lmab.estimation.passes import SERIAL
 from lmab.model import belief
+from lmab.parallel import SERIAL
 
 QUICK = lmab.EM(restarts=4, tolerance=1e-5, sweeps=8, threads=1)
 MEANS = [[0.9, 0.2, 0.5, 0.6], [0.1, 0.8, 0.6, 0.3], [0.5, 0.5, 0.1, 0.9]]

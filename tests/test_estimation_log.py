@@ -20,9 +20,9 @@ from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import log
 from lmab.estimation.families import observe
 from lmab.estimation.log import Beside, merge
-from lmab.estimation.passes import SERIAL, Threads
 from lmab.evaluation import diagnostics
 from lmab.model import belief
+from lmab.parallel import SERIAL, Threads
 
 
 def method_of_moments(name):
@@ -35,7 +35,7 @@ def method_of_moments(name):
 def small(monkeypatch):
     """Parts, partitions and pilots of a few steps, so that small logs go the way of large ones."""
     monkeypatch.setattr("lmab.estimation.passes._PART", 64)
-    monkeypatch.setattr("lmab.estimation.passes._WORTH", 0)
+    monkeypatch.setattr("lmab.parallel._WORTH", 0)
     monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
     monkeypatch.setattr("lmab.estimation.log.SAMPLE", 64)

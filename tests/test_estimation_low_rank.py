@@ -12,7 +12,7 @@ import lmab
 from lmab.estimation import low_rank
 from lmab.estimation.climb import Confined, Likelihood, climb
 from lmab.estimation.families import observe
-from lmab.estimation.passes import SERIAL
+from lmab.parallel import SERIAL
 
 
 def affine_rank(bandit: lmab.LatentBandit) -> int:

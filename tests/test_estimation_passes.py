@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
+from lmab import parallel
 from lmab.data import sealing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
-from lmab.estimation import passes as passes_module
 from lmab.estimation.families import observe
-from lmab.estimation.passes import SERIAL, Pool, Threads, opened, part_edges, spans, travels
+from lmab.estimation.passes import opened, part_edges, spans
+from lmab.parallel import SERIAL, Pool, Threads, travels
 
 METHOD = lmab.EM(prior=1.0, restarts=3, tolerance=1e-4)
 
@@ -88,7 +89,7 @@ def test_every_pass_has_the_same_bits_for_any_number_of_threads(family, rng, mon
     from lmab.paper.tensor_decomposition import third_moments
 
     monkeypatch.setattr("lmab.estimation.passes._PART", 64)
-    monkeypatch.setattr("lmab.estimation.passes._WORTH", 0)
+    monkeypatch.setattr("lmab.parallel._WORTH", 0)
     monkeypatch.setattr("lmab.model.belief._CHUNK", 7)  # sessions are cut by it, and sums of pieces are rounded
     make = lmab.LatentBandit.bernoulli if family == "categorical" else lmab.LatentBandit.gaussian
     bandit = make([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
@@ -114,7 +115,7 @@ def log(rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
     monkeypatch.setattr(sealing, "PARTITION", 3000)
     monkeypatch.setattr("lmab.data.packing._STEPS", 500)
-    monkeypatch.setattr(passes_module, "_FAR", 0)
+    monkeypatch.setattr(parallel, "_FAR", 0)
     bandit = lmab.random_bandit(3, 10, rng=rng)
     return lmab.simulate(bandit, lmab.Uniform(10), n_sessions=3000, horizon=5, rng=rng)
 
@@ -202,7 +203,7 @@ def test_what_is_sent_away(packed, log, monkeypatch, processes):
     assert (pool.ordered(here, 5, packed, work=10)[0] != os.getpid()).all()
     assert (pool.ordered(here, 5, log, work=10)[0] == os.getpid()).all()  # a log in memory stays
     assert (pool.ordered(here, 1, packed, work=10)[0] == os.getpid()).all()
-    monkeypatch.setattr(passes_module, "_FAR", 11)
+    monkeypatch.setattr(parallel, "_FAR", 11)
     assert (pool.ordered(here, 5, packed, work=10)[0] == os.getpid()).all()  # so does little work
 
 
@@ -238,10 +239,10 @@ def test_a_scheduler_is_asked_to_forgive_deaths_and_may_refuse():
             asked.append(function)
             raise PermissionError("not here")
 
-    passes_module.Cluster(Strict(), SERIAL)
+    parallel.Cluster(Strict(), SERIAL)
     scheduler = SimpleNamespace(allowed_failures=3)
     asked[0](scheduler)
-    assert scheduler.allowed_failures == passes_module._DEATHS > 3
+    assert scheduler.allowed_failures == parallel._DEATHS > 3
     scheduler.allowed_failures = 10**6
     asked[0](scheduler)
     assert scheduler.allowed_failures == 10**6
@@ -249,12 +250,12 @@ def test_a_scheduler_is_asked_to_forgive_deaths_and_may_refuse():
 
 def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected, tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
-    from lmab.estimation import passes as passes_module
+    from lmab import parallel
 
     with cluster(tmp_path, 2) as (processes, client):
         assert_same(fitted(packed, client), expected)
         sent = []
-        submitted = passes_module.Cluster._submitted
+        submitted = parallel.Cluster._submitted
 
         def killing(self, function, n_parts, arguments):
             """In the middle of the third pass a worker is killed; in the sixth another one comes."""
@@ -266,8 +267,8 @@ def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected,
                 processes.add_worker()
             return jobs
 
-        monkeypatch.setattr(passes_module.Cluster, "_submitted", killing)
-        monkeypatch.setattr(passes_module, "_LARGE", 1000)
+        monkeypatch.setattr(parallel.Cluster, "_submitted", killing)
+        monkeypatch.setattr(parallel, "_LARGE", 1000)
         assert_same(fitted(packed, client), expected)
         assert processes.workers[0].wait() == -signal.SIGKILL
         assert len(sent) > 6
@@ -276,15 +277,15 @@ def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected,
 
 def test_a_worker_that_does_not_see_the_files_says_which(packed, tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
-    from lmab.estimation import passes as passes_module
+    from lmab import parallel
 
-    submitted = passes_module.Cluster._submitted
+    submitted = parallel.Cluster._submitted
 
     def hiding(self, *arguments):
         shutil.move(tmp_path / "packed" / "00001.codes", tmp_path / "elsewhere")
         return submitted(self, *arguments)
 
-    monkeypatch.setattr(passes_module.Cluster, "_submitted", hiding)
+    monkeypatch.setattr(parallel.Cluster, "_submitted", hiding)
     seen = pytest.raises(InvalidFile, match=r"worker tcp://.*00001\.codes: .* cannot see this part")
     with in_process(1) as client, seen:
         fitted(packed, client)
@@ -292,9 +293,9 @@ def test_a_worker_that_does_not_see_the_files_says_which(packed, tmp_path, monke
 
 def test_a_dead_scheduler_leaves_the_best_model_so_far(packed, tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
-    from lmab.estimation import passes as passes_module
+    from lmab import parallel
 
-    monkeypatch.setattr(passes_module, "_LOOK", 0.2)
+    monkeypatch.setattr(parallel, "_LOOK", 0.2)
     seen = []
     with cluster(tmp_path, 1) as (processes, client):
 
@@ -315,21 +316,21 @@ def test_a_dead_scheduler_leaves_the_best_model_so_far(packed, tmp_path, monkeyp
 
 def test_a_cluster_without_workers_is_lost_after_a_while(packed, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
-    from lmab.estimation import passes as passes_module
+    from lmab import parallel
 
-    monkeypatch.setattr(passes_module, "_LOOK", 0.1)
-    monkeypatch.setattr(passes_module, "_PATIENCE", 0.3)
+    monkeypatch.setattr(parallel, "_LOOK", 0.1)
+    monkeypatch.setattr(parallel, "_PATIENCE", 0.3)
     with in_process(0) as client, pytest.raises(ClusterLost, match="there was no worker for"):
         fitted(packed, client)
 
 
 def test_no_scheduler_answers(monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
-    from lmab.estimation import passes as passes_module
+    from lmab import parallel
 
-    monkeypatch.setattr(passes_module, "_CONNECT", 0.5)
+    monkeypatch.setattr(parallel, "_CONNECT", 0.5)
     with (
         pytest.raises(ClusterLost, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"),
-        passes_module.connected("tcp://127.0.0.1:9"),
+        parallel.connected("tcp://127.0.0.1:9"),
     ):
         pass

@@ -26,7 +26,7 @@ from lmab.estimation import prior as prior_module
 from lmab.estimation.climb import Confined, Likelihood, climb
 from lmab.estimation.families import observe
 from lmab.estimation.log import START, Prior
-from lmab.estimation.passes import SERIAL
+from lmab.parallel import SERIAL
 
 LEARNED = lmab.EM(prior="learned", restarts=4, sweeps=40)
 SHORT = prior_module.Schedule(chains=4, burn=60, keep=20, thin=2)

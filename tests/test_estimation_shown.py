@@ -13,9 +13,9 @@ import lmab
 from lmab.estimation import shown as module
 from lmab.estimation.families import observe
 from lmab.estimation.log import Beside
-from lmab.estimation.passes import SERIAL
 from lmab.estimation.result import Selection
 from lmab.estimation.shown import Free, Likes, ShownChain, Site, States
+from lmab.parallel import SERIAL
 
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.5, 0.2, 0.4], [0.1, 0.4, 0.8, 0.5]])
 N_OWN = 8

@@ -14,8 +14,8 @@ from lmab.estimation import climb as climb_module
 from lmab.estimation.climb import Likelihood, climb, cluster, draw_starts, spectral_features
 from lmab.estimation.em import EM
 from lmab.estimation.families import observe
-from lmab.estimation.passes import SERIAL
 from lmab.estimation.result import StopOnce
+from lmab.parallel import SERIAL
 
 
 class Dice:

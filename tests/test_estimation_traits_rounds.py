@@ -12,7 +12,6 @@ from seeds import generator
 
 import lmab
 from lmab.estimation.families import observe
-from lmab.estimation.passes import SERIAL
 from lmab.estimation.traits import rounds
 from lmab.estimation.traits.rounds import (
     NO_PRECISION,
@@ -27,6 +26,7 @@ from lmab.estimation.traits.rounds import (
     start_loadings,
 )
 from lmab.estimation.traits.surface import Points, TraitArms
+from lmab.parallel import SERIAL
 
 POINTS = Points.of(1, 9)
 

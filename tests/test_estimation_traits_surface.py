@@ -11,10 +11,10 @@ from seeds import generator
 import lmab
 from lmab.estimation.families import observe
 from lmab.estimation.log import padded
-from lmab.estimation.passes import SERIAL
 from lmab.estimation.traits import surface as surface_module
 from lmab.estimation.traits.rounds import TraitsTask
 from lmab.estimation.traits.surface import Points, TraitArms
+from lmab.parallel import SERIAL
 
 POINTS = Points.of(2, 25)
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -26,9 +26,9 @@ from lmab.estimation.climb import climb
 from lmab.estimation.cross_validation import check
 from lmab.estimation.families import observe
 from lmab.estimation.fit import choose
-from lmab.estimation.passes import SERIAL
 from lmab.model import belief
 from lmab.model.type_prior import terms_of
+from lmab.parallel import SERIAL
 
 fit_module = sys.modules[choose.__module__]  # the package shows the function of this name
 fit = partial(lmab.fit, check=False)  # what held-out sessions say of the types is tested elsewhere

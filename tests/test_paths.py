@@ -422,7 +422,7 @@ def test_a_scheduler_that_does_not_answer_is_named_with_the_reason(monkeypatch):
     import distributed
 
     from lmab.errors import ClusterLost
-    from lmab.estimation.passes import connected
+    from lmab.parallel import connected
 
     def refuse(*_, **__):
         raise OSError("nobody listens\nand more")

@@ -12,8 +12,8 @@ from planning_cases import interrupted
 import lmab
 from lmab._kernel import kernel
 from lmab.errors import InvalidArgument
-from lmab.estimation.passes import Threads
 from lmab.model.type_prior import clustered, nearest
+from lmab.parallel import Threads
 from lmab.planning import Clock, Lookahead, PointBased
 from lmab.planning import search as search_room
 from lmab.planning.information_bound import information_bound, information_bounds

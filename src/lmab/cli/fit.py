@@ -24,7 +24,7 @@ from ..estimation.families import FAMILIES
 from ..estimation.fit import fit as find_types
 from ..estimation.fit import largest_first
 from ..estimation.leaving import FORMS, dependences
-from ..estimation.passes import connected, require_backend
+from ..estimation.passes import require_backend
 from ..estimation.result import Curve, Estimate, Estimator, Progress, Selection
 from ..estimation.traits.surface import Factors
 from ..estimation.traits.traits import Traits
@@ -34,6 +34,7 @@ from ..evaluation.diagnostics import Identifiability
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.rewards import MAX_VALUES
+from ..parallel import connected
 from ..planning.plan import plan
 from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json, Seed, n_types, with_columns
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working

@@ -21,6 +21,7 @@ from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
+from ..parallel import SERIAL, Passes
 from . import leave_rates, low_rank
 from .arm_law import STRENGTHS, CategoricalArms
 from .information import (
@@ -41,7 +42,6 @@ from .log import (
     information_of_codes,
     normalised_weights,
 )
-from .passes import SERIAL, Passes
 from .traits.surface import Points, Surface, TraitArms, blocks
 
 LEAST = 1e-3  # Probability of a reward that a moment estimate calls impossible: a belief must survive it.

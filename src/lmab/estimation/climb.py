@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
+from ..parallel import Passes
 from .log import Log, Prior
-from .passes import Passes
 from .prior import many_arms
 
 _FIRST_REACH = 16.0  # Longest jump at first, in units of the plain map's; it grows while jumps succeed.

@@ -23,6 +23,7 @@ from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.counts import Counts, require_counts
+from ..parallel import SERIAL, Passes
 from . import leave_rates, low_rank
 from .information import Coordinates, Information, within_support
 from .log import (
@@ -35,7 +36,6 @@ from .log import (
     information_of_codes,
     normalised_weights,
 )
-from .passes import SERIAL, Passes
 from .traits.surface import Points, Surface, TraitArms
 
 MOST = 1000  # Distinct counts up to which each has rows of its own in a table.

@@ -14,10 +14,11 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, sample_rows
 from ..errors import ClusterLost, InvalidArgument, Status
 from ..model.bandit import LatentBandit
+from ..parallel import Threads
 from .climb import Climb, Confined, Likelihood, climb, draw_starts
 from .families import observe
 from .log import LEARNED, START, Log, Prior
-from .passes import DEVICES, Threads, opened
+from .passes import DEVICES, opened
 from .prior import learn, many_arms, unlearnable
 from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
 

@@ -18,6 +18,7 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
+from ..parallel import SERIAL, Threads
 from . import leaving as who_leaves
 from . import selection, type_priors
 from .assumptions import attrition, exposure, tested
@@ -29,7 +30,7 @@ from .em import EM
 from .families import observe
 from .leave_rates import LeavingLog
 from .log import Log, Prior
-from .passes import SERIAL, Threads, opened, require_backend
+from .passes import opened, require_backend
 from .prior import Schedule, many_arms, run, unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
 from .shown import explained

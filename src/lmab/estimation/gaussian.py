@@ -23,11 +23,11 @@ from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.gaussian import Gaussian
+from ..parallel import SERIAL, Arrays, Passes
 from . import low_rank
 from .arm_law import GaussianArms
 from .information import Coordinates, Information, check_size, normalised, summed, with_weights, within_support
 from .log import Beside, Chain, Log, Prior, SessionArms, Steps, count_parameters, normalised_weights
-from .passes import SERIAL, Arrays, Passes
 from .traits.surface import Points, Surface, TraitArms
 
 _BYTES = 8  # Bytes of a number.

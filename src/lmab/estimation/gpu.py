@@ -25,7 +25,7 @@ from .._kernel.arrays import (
 )
 from .._shapes import Array, Float, Integer, Shaped
 from ..errors import TooLarge
-from .passes import Arrays, CodedLog, Passes, Threads
+from ..parallel import Arrays, CodedLog, Passes, Threads
 
 _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 _WORTH_THE_WAY = 1 << 20  # Steps times models of a pass below which the CPU is as fast.

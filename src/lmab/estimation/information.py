@@ -23,7 +23,8 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import TooLarge
-from .passes import Passes, spans
+from ..parallel import Passes
+from .passes import spans
 
 MAX_PARAMETERS = 6000  # Parameters whose information matrix is still decomposed in minutes.
 _STEPS = 1 << 18  # Steps whose scores are held at once.

@@ -21,8 +21,8 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
 from ..model.rewards import index_among
+from ..parallel import SERIAL, Passes
 from .log import LETTERS, Prior, ValuesLog, with_letters
-from .passes import SERIAL, Passes
 
 ANY_END, GOES_ON, LEFT = range(LETTERS)  # what came after a step: nobody knows, the session went on, or it was left
 FREE = 10.0  # Steps that the chance of a type, arm and reward counts as, at its centre, where nobody learned it.

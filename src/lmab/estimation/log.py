@@ -34,8 +34,9 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.rewards import index_among
+from ..parallel import SERIAL, Arrays, Passes
 from .information import Information, check_size, normalised, summed, with_weights
-from .passes import PARTITION, SERIAL, Arrays, Passes, count_parts, edges_at, session_edges
+from .passes import PARTITION, count_parts, edges_at, session_edges
 from .traits.surface import Surface
 
 LEARNED = "learned"  # The prior that a method is asked to learn.

@@ -22,8 +22,8 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model import belief
 from ..model.bandit import LatentBandit
+from ..parallel import Threads
 from .log import Chain, Log, Prior
-from .passes import Threads
 
 _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
 _LEAST_ARMS = 3  # fewer say nothing about what arms are like

@@ -17,12 +17,12 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
 from ..model.rewards import index_among
+from ..parallel import SERIAL, Passes
 from .assumptions import reaction, reacts
 from .categorical import CategoricalLog
 from .check import Gain
 from .climb import Climb, climb, draw_starts
 from .log import Prior
-from .passes import SERIAL, Passes
 from .result import FREE, LIKES, Selection
 from .shown import CONCENTRATIONS, LOOKED_AT, SOFT, Free, Likes, ShownChain, Site
 

@@ -25,12 +25,12 @@ from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
+from ..parallel import SERIAL, Passes
 from .arm_law import STRENGTHS, CategoricalArms
 from .assumptions import Assumptions
 from .categorical import CategoricalCoordinates, CategoricalLog, categorical, code_scores
 from .information import Information
 from .log import Beside, Chain, Prior, information_of_codes
-from .passes import SERIAL, Passes
 from .result import LIKES, Selection
 
 LOOKED_AT = 10_000  # sessions of a larger log on which it is decided

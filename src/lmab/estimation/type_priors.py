@@ -25,9 +25,9 @@ from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
 from ..model.type_prior import Category, Term, TypePrior, clustered, softmax, terms_of
+from ..parallel import Passes
 from .climb import Climb, climb, draw_starts
 from .log import LETTERS, Beside, Log, Prior, Steps, merge, padded, with_letters
-from .passes import Passes
 
 _CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
 _MANY, _DENSE = 64, 0.2  # Rows of so many coefficients are sparse, where at most this part of them is not 0.

@@ -13,10 +13,11 @@ from ..checks import COUNT, FRACTION, OneOf, check_fields
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, Status
-from ..estimation.passes import SERIAL, Passes, session_edges, spans
+from ..estimation.passes import session_edges, spans
 from ..estimation.result import Estimate, Estimator, Progress, Request, Starts, finish
 from ..model.rewards import index_among
 from ..moments.second import Moments, Stays, second_moments
+from ..parallel import SERIAL, Passes
 
 _SESSIONS = 1 << 16  # Looked at together.
 _STEPS = 1 << 16  # Steps whose features are held at once.

@@ -21,8 +21,8 @@ from .._kernel.arrays import (
     price_bound,
 )
 from .._shapes import Array, Float, Integer
-from ..estimation.passes import Threads
 from ..model.type_prior import clustered, nearest
+from ..parallel import Threads
 from .backups import Rounds, VectorSet, fixed_arms
 from .belief_grid import grid_bound
 from .information_bound import InformationBound, information_bound, information_bounds

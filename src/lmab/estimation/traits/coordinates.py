@@ -15,9 +15,10 @@ from ..._shapes import Array, Bool, Float
 from ...data.sessions import Sessions
 from ...model import belief
 from ...model.bandit import LatentBandit
+from ...parallel import Passes
 from ..information import Coordinates, Information, check_size
 from ..log import Log
-from ..passes import Passes, spans
+from ..passes import spans
 from .rounds import TraitsTask
 from .surface import Factors, Points, Surface, TraitArms
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..._shapes import Array, Float
+from ...parallel import Passes
 from ..log import Log
-from ..passes import Passes
 from .surface import Points, Surface, TraitArms
 
 FIRST_VARIANCES = (4.0, 0.5)  # Squared units of intercepts and loadings, before the arms have told theirs.

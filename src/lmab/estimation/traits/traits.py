@@ -12,9 +12,9 @@ from ...checks import COUNT, NOT_NEGATIVE, OneOf, check_fields, optional
 from ...data.sessions import sample_rows
 from ...errors import InvalidArgument, Status
 from ...model.bandit import LatentBandit
+from ...parallel import Threads
 from ..climb import climb
 from ..log import LEARNED, Log
-from ..passes import Threads
 from ..result import Estimate, Estimator, Progress, Request, Starts
 from .rounds import NO_PRECISION, Plain, TraitsTask, first_arms, learned_round
 from .surface import ALIVE, Factors, Points, Surface, TraitArms, blocks

@@ -14,7 +14,7 @@ from ...checks import choices
 from ...cli.options import ClusterAddress, Json
 from ...cli.output import console, progress, show_json, show_table
 from ...errors import InvalidArgument
-from ...estimation.passes import connected
+from ...parallel import connected
 from ..experiment.analysis import wanted
 from ..experiment.page import page, tables
 from ..experiment.plots import draw, draw_figure, draw_regimes
