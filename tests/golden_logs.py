@@ -36,7 +36,7 @@ Rows = list[dict[str, Any]]
 def result(path: Any, how: dict[str, Any], *, events: bool) -> dict[str, Any]:
     """Return the arrays of the log that `path` holds, as JSON; for a refused log, the class of the error."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", lmab.errors.LmabWarning)
+        warnings.simplefilter("ignore", lmab.errors.LmabWarning)  # broken logs warn as well
         try:
             log = lmab.Sessions.from_events(path, **how) if events else lmab.Sessions.read(path, **how)
         except lmab.errors.LmabError as error:
