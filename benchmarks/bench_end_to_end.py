@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 import lmab
+from lmab.policies.belief_policies import BeliefPolicy
 from lmab.policies.policy import State, best_allowed
-from lmab.policies.small import BeliefPolicy
 
 from .rows import Rows
 

@@ -105,7 +105,7 @@ def run(case: Case, seed: int) -> stored.StudyRow:
         plan = lmab.plan(found.bandit, horizon=HORIZON, time_limit=PLANNING_SECONDS)
         value = lmab.evaluate(plan.policy, truth, horizon=HORIZON).mean
         row[f"share {form}"], row[f"promise {form}"] = value / best, plan.lower / value
-        row["by type"] = found.bandit.leaves_by_type
+        row["by type"] = found.bandit.has_informative_attrition
     return row
 
 

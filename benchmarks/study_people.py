@@ -94,7 +94,7 @@ def coverage(name: str, number: int) -> Row:
     everybody: dict[str, Any] = {"type_prior": prior, "features": log.features}
     value = lmab.evaluate(plan, truth, horizon=cell.horizon, **everybody).mean
     best = lmab.plan(truth, horizon=cell.horizon, method=lmab.Certified(gap=0.001), time_limit=5.0, **everybody)
-    people = prior.people_of(log.features)
+    people = prior.resolve_features(log.features)
     assert people is not None
     weights = people.shares @ prior.weights(people.features)
     fixed = cell.horizon * float((weights @ truth.means).max())

@@ -70,7 +70,7 @@ def earned(policy: Policy, bandit: LatentBandit, horizon: int) -> float:
     return value(bandit.weights, [])
 
 
-def best_list(
+def best_fixed_sequence(
     bandit: LatentBandit, weights: np.ndarray, horizon: int, *, repeats: bool, constant: bool = False
 ) -> float:
     """What the best list of arms earns where nothing is seen; `constant`: of one arm only."""

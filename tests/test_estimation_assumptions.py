@@ -259,7 +259,7 @@ def test_rewards_that_fall_with_the_step_do_not_look_like_types_that_leave():
 def test_beliefs_are_those_of_the_model_step_by_step():
     truth, log = made_up("leave0", 3, n_sessions=40)
     seen = module._Seen.of(truth, log)
-    for places, beliefs in belief.before_steps(truth, log):
+    for places, beliefs in belief.predictive_beliefs(truth, log):
         np.testing.assert_allclose(seen.before[places], beliefs, atol=1e-12)
     np.testing.assert_allclose(seen.whole, belief.posterior(truth, log), atol=1e-12)
 

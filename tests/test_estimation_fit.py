@@ -565,7 +565,7 @@ def test_types_come_largest_first_and_posteriors_number_them_so(rng):
     log = three_types(rng)
     estimate = lmab.fit(log, n_types=3, rng=0)
     assert estimate.check is not None
-    assert estimate.bandit.by_size == [0, 1, 2]
+    assert estimate.bandit.types_by_weight == [0, 1, 2]
     shares = estimate.posterior(log).mean(axis=0)
     np.testing.assert_allclose(shares, estimate.bandit.weights, atol=0.02)
     assert (np.diff(shares) < 0).all()
@@ -580,7 +580,7 @@ def test_types_come_largest_first_and_posteriors_number_them_so(rng):
 def test_whatever_has_an_entry_per_type_follows_their_order(rng):
     log = three_types(rng)
     found = lmab.fit(log, n_types=3, method=lmab.EM(prior=1.0), rng=0)
-    order = [1, 2, 0] if found.bandit.by_size == [0, 1, 2] else [0, 1, 2]
+    order = [1, 2, 0] if found.bandit.types_by_weight == [0, 1, 2] else [0, 1, 2]
     bandit = found.bandit.relabel(types=order)
     prior = lmab.TypePrior(["age"], [bandit.weights, [0.1, 0.2, 0.3]], keep=0.4)
     favour = np.arange(12.0).reshape(4, 3)
@@ -589,7 +589,7 @@ def test_whatever_has_an_entry_per_type_follows_their_order(rng):
     learned = replace(log_prior := observe(log).prior(1.0), leaving=leaving, freedom=np.ones(4))
     estimate = replace(found, bandit=bandit, type_prior=prior, selection=shown, learned=learned)
     sorted_one = fit_module.largest_first(estimate)
-    places = bandit.by_size
+    places = bandit.types_by_weight
     assert sorted_one.bandit == bandit.relabel(types=places)
     np.testing.assert_array_equal(sorted_one.type_prior.coefficients, prior.coefficients[:, places])
     assert sorted_one.type_prior.keep == 0.4

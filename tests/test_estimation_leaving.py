@@ -84,7 +84,7 @@ def test_shown_leaves_the_types_as_they_are_to_the_bit():
     assert none.bandit.leaving is None
     assert replace(shown.bandit, leaving=None) == none.bandit
     assert shown.log_likelihood == none.log_likelihood
-    assert not shown.bandit.leaves_by_type
+    assert not shown.bandit.has_informative_attrition
     counts = np.zeros((2, 4, 2))
     last = log.offsets[1:] - 1
     left, known = leaving.after(log)
@@ -103,7 +103,7 @@ def test_types_that_leave_early_are_counted(by_type, fitted):
     assert errors[1] < errors[0]
     order = np.argsort(-fitted.bandit.weights)
     np.testing.assert_allclose(fitted.bandit.leaving[order].mean(axis=(1, 2)), [0.5, 0.15, 0.02], atol=0.06)
-    assert fitted.bandit.leaves_by_type
+    assert fitted.bandit.has_informative_attrition
     assert (np.diff(fitted.trace) > -1e-9 * abs(fitted.trace[0])).all()
     assert "leaving is modelled by type, arm and reward" in fitted.message
 
@@ -168,7 +168,7 @@ def test_auto_takes_the_form_that_held_out_sessions_support(by_type, monkeypatch
 
     monkeypatch.setattr(leaving, "gains_of_types", better)
     found = lmab.fit(by_type[:600], n_types=2, method=QUICK, check=False, rng=0)
-    assert found.bandit.leaves_by_type
+    assert found.bandit.has_informative_attrition
     assert "by type, arm and reward: held-out sessions are predicted better (stays +0.1000 (0.0100)" in found.message
     assert asked == [2]
 
@@ -181,7 +181,7 @@ def test_where_the_log_contradicts_leaving_by_what_was_shown_types_leave(kind, s
     monkeypatch.setattr(leaving, "gains_of_types", lambda log, n, rng: leaving.Gains(stays, 0.2, 0, 1))
     found = lmab.fit(log_of(kind, 600, 8), n_types=3, method=QUICK, check=False, rng=0)
     assert found.bandit.leaving is not None
-    assert found.bandit.leaves_by_type is by_type
+    assert found.bandit.has_informative_attrition is by_type
     assert (
         "the log contradicts leaving by arm and reward alone" if by_type else "types do not improve the prediction"
     ) in found.message
@@ -334,7 +334,7 @@ def test_what_is_known_before_a_session_does_not_forget_who_leaves(form):
     found = lmab.fit(log, n_types=3, leaving=form, method=QUICK, check=False, rng=0)
     assert found.type_prior is not None
     assert found.bandit.leaving is not None
-    assert found.bandit.leaves_by_type is (form == "type")
+    assert found.bandit.has_informative_attrition is (form == "type")
     if form == "shown":
         np.testing.assert_array_equal(found.bandit.leaving[0], observe(log).shown)
     else:

@@ -27,7 +27,7 @@ from lmab.estimation.cross_validation import check
 from lmab.estimation.families import observe
 from lmab.estimation.fit import choose
 from lmab.model import belief
-from lmab.model.type_prior import terms_of
+from lmab.model.type_prior import make_columns
 from lmab.parallel import SERIAL
 
 fit_module = sys.modules[choose.__module__]  # the package shows the function of this name
@@ -124,7 +124,7 @@ def test_election_by_party_has_the_published_likelihood():
 def test_maps_never_lower_the_objective(returning, rng):
     _, log = two_types(200)
     encoded = observe(log)
-    terms, _ = terms_of(log.features)
+    terms, _ = make_columns(log.features)
     design = type_priors.Design.of(terms, log.features, len(log), ridge=0.5)
     types = type_priors.Types(encoded, encoded.prior(1.0))
     coded = type_priors.Coded.of(log, encoded.values)
@@ -144,7 +144,7 @@ def test_both_kernels_agree_where_nobody_comes_back(rng):
     """The fused kernel with a group code in front, and the walk over persons of one session each."""
     _, log = two_types(150)
     encoded = observe(log)
-    design = type_priors.Design.of(terms_of(log.features)[0], log.features, len(log), ridge=0.5)
+    design = type_priors.Design.of(make_columns(log.features)[0], log.features, len(log), ridge=0.5)
     types, coded = type_priors.Types(encoded, encoded.prior(1.0)), type_priors.Coded.of(log, encoded.values)
     d = design.size
     model = np.zeros((1, d + coded.n_codes, 8))
@@ -216,7 +216,7 @@ def test_many_levels_and_missing_values_drop_nobody():
     levels = [f"level {i % 700}" if i % 3 else None for i in range(2000)]  # few sessions of each
     ages = np.where(np.arange(2000) % 2, generator(3).normal(40, 9, 2000), np.nan)
     features = {"country": log.features["country"], "many": levels, "age": ages}
-    terms, remarks = terms_of(Features.of(features, 2000))
+    terms, remarks = make_columns(Features.of(features, 2000))
     assert [term.name for term in terms] + [remark.split("'")[1] for remark in remarks] == ["country", "age", "many"]
     age = next(term for term in terms if term.name == "age")
     assert len(age.values) == 16
@@ -228,7 +228,7 @@ def test_many_levels_and_missing_values_drop_nobody():
 
 def test_ten_thousand_levels_keep_the_most_frequent():
     rows = [f"level {i}" for i in range(10_000)] + [f"level {i}" for i in range(1200) for _ in range(9)]
-    (term,), _ = terms_of(Features.of({"x": rows}, len(rows)))
+    (term,), _ = make_columns(Features.of({"x": rows}, len(rows)))
     assert len(term.levels) == 1000
 
 
@@ -335,7 +335,7 @@ def test_ridges_tell_useful_columns_from_useless_ones():
         observe(log),
         fit(with_features(log, None), n_types=2, method=EM(restarts=3, threads=1), rng=1, check=False),
     )
-    terms, _ = terms_of(log.features)
+    terms, _ = make_columns(log.features)
     design = type_priors.Design.of(terms, log.features, len(log), ridge=5.0)
     task, _ = type_priors._task(log, encoded, found.bandit, None, SERIAL)
     learned = type_priors._first_ridge(task, design, type_priors._plain(task, found.bandit, encoded))
@@ -347,7 +347,7 @@ def test_ridges_tell_useful_columns_from_useless_ones():
 def test_sparse_rows_are_the_same_as_dense_ones(rng):
     groups = np.repeat(np.arange(80), 10)
     features = Features.of({"x": [f"{g:02d}" for g in groups], "y": groups % 3 * 1.0}, len(groups))
-    terms, _ = terms_of(features)
+    terms, _ = make_columns(features)
     sparse = type_priors.Design.of(terms, features, len(groups), ridge=1.0)
     assert sparse._sparse is not None
     dense = dataclasses.replace(sparse)
@@ -390,7 +390,7 @@ def test_keep_is_found_within_two_hundredths(keep):
 
 def test_rows_of_nobody_are_left_out_where_most_are(rng):
     features = Features.of({"age": np.arange(100.0)}, 100)
-    design = type_priors.Design.of(terms_of(features)[0], features, 100, ridge=1.0)
+    design = type_priors.Design.of(make_columns(features)[0], features, 100, ridge=1.0)
     some = design.part(np.array([3, 7, 3]))
     assert len(some.x) < len(design.x)
     np.testing.assert_array_equal(some.x[some.groups], design.x[design.groups[[3, 7, 3]]])
@@ -400,7 +400,7 @@ def test_rows_of_nobody_are_left_out_where_most_are(rng):
 
 def test_a_column_that_is_not_known_is_that_of_the_average_person(rng):
     features = Features.of({"a": rng.normal(size=40).round(1), "b": ["x", "y"] * 20}, 40)
-    design = type_priors.Design.of(terms_of(features)[0], features, 40, ridge=1.0)
+    design = type_priors.Design.of(make_columns(features)[0], features, 40, ridge=1.0)
     task = type_priors.Task(2, np.arange(40), like=rng.random((40, 2)))
     fitted = type_priors.Fitted(design, rng.normal(size=(design.size, 2)), None, None)
     found = dict(task.without_each(fitted, design))
@@ -513,7 +513,7 @@ def test_what_features_tell_of_sessions_held_out(together):
 def test_another_ridge_keeps_what_was_computed_of_the_rows(rng):
     columns = {"age": rng.normal(size=200), "land": rng.choice(["de", "fr", "it"], 200)}
     features = Features.of(columns, 200)
-    terms, _ = terms_of(features)
+    terms, _ = make_columns(features)
     design = type_priors.Design.of(terms, features, 200, ridge=5.0)
     curvature, bound, ridge = design.curvature, design.bound, 2 * design.ridge
     other, fresh = design.with_ridge(ridge), replace(design, ridge=ridge)

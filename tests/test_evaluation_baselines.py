@@ -30,7 +30,7 @@ def best(weights, bandit, horizon, *, repeats):
 @pytest.mark.parametrize("repeats", [True, False])
 def test_baselines_are_the_best_of_all_fixed_choices(bandit, repeats):
     found = Baselines.of(COUNTRIES, 4, 3, repeats=repeats).table(bandit, COUNTRIES)
-    people = COUNTRIES.people_of()
+    people = COUNTRIES.resolve_features()
     of_each = [best(weights, bandit, 3, repeats=repeats) for weights in COUNTRIES.weights(people.features)]
     each = people.shares @ of_each
     kind = "arm" if repeats else "list"

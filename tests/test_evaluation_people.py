@@ -16,7 +16,7 @@ from lmab.evaluation.importance import WEIGHT, contributions
 from lmab.evaluation.replanning import CrowdReplanner, Groups, Replanner
 from lmab.model.people import MOST_PEOPLE, People
 from lmab.policies import Exploring
-from lmab.policies.histories import log_starts, roots_of
+from lmab.policies.histories import initial_memories, initial_states
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.3]])
 PRIOR = lmab.TypePrior.by_value("country", {"de": [0.8, 0.2], "fr": [0.3, 0.7]}, keep=0.6)
@@ -47,8 +47,8 @@ def test_types_follow_the_given_prior_and_the_policy_its_own():
     blind = lmab.Greedy(BANDIT)  # it starts everybody alike
     expected = 0.75 * value_at([0.5, 0.5], [0.5, 0.5]) + 0.25 * value_at([0.1, 0.9], [0.5, 0.5])
     assert lmab.evaluate(blind, BANDIT, horizon=3, type_prior=truth, features=SHARES).mean == pytest.approx(expected)
-    assert len(roots_of(blind, BANDIT, truth, SHARES).mass) == 1
-    assert len(roots_of(GREEDY, BANDIT, truth, SHARES).mass) == 2
+    assert len(initial_states(blind, BANDIT, truth, SHARES).mass) == 1
+    assert len(initial_states(GREEDY, BANDIT, truth, SHARES).mass) == 2
 
 
 def test_columns_that_a_policy_does_not_know_are_passed_over():
@@ -118,7 +118,7 @@ def returning():
 
 def test_sessions_of_a_log_start_from_features_and_the_persons_earlier_sessions():
     log = returning()
-    found = log_starts(GREEDY, log)
+    found = initial_memories(GREEDY, log)
     last = {}  # what each person's last session told
     for i, person in enumerate(log.persons.tolist()):
         own = {"country": log.features["country"][i]}
@@ -132,10 +132,10 @@ def test_sessions_of_a_log_start_from_features_and_the_persons_earlier_sessions(
 
 def test_starts_are_the_same_for_all_where_nothing_is_known():
     log = returning()
-    assert log_starts(lmab.Greedy(BANDIT), log) is None
-    assert log_starts(GREEDY, replace(log, features=None, persons=None)) is None
+    assert initial_memories(lmab.Greedy(BANDIT), log) is None
+    assert initial_memories(GREEDY, replace(log, features=None, persons=None)) is None
     stranger = lmab.Greedy(BANDIT, type_prior=replace_keep(PRIOR, None))
-    np.testing.assert_allclose(log_starts(stranger, log)[4], PRIOR.weights()[0])
+    np.testing.assert_allclose(initial_memories(stranger, log)[4], PRIOR.weights()[0])
 
 
 def replace_keep(prior, keep):
@@ -147,7 +147,7 @@ def test_importance_weights_follow_the_policy_from_each_start():
     ((_, parts),) = contributions(GREEDY, log, 2, None, None)
     first = np.array([GREEDY.act(GREEDY.start(features={"country": one})) for one in ("de", "fr")])
     assert first.tolist() == [0, 1]  # the two countries are shown different arms
-    start = log_starts(GREEDY, log)
+    start = initial_memories(GREEDY, log)
     chosen = (start @ BANDIT.means).argmax(axis=1)
     arms = log.arms[log.offsets[:-1]]
     np.testing.assert_allclose(parts[:, WEIGHT, 0], np.where(chosen == arms, 3.0, 0.0))
@@ -160,7 +160,7 @@ def test_policies_are_compared_live_from_each_start():
     log = returning()
     blind = always(0, BANDIT.n_arms)
     found = lmab.compare([GREEDY, blind], log, versions=[0, 1, 0, 1, 0, 1], horizon=2)
-    chosen = (log_starts(GREEDY, log) @ BANDIT.means).argmax(axis=1)
+    chosen = (initial_memories(GREEDY, log) @ BANDIT.means).argmax(axis=1)
     assert found.effective <= 3
     assert (chosen == 0).any()
     same = lmab.compare([GREEDY, GREEDY], log, versions=[0, 1, 0, 1, 0, 1], horizon=2)

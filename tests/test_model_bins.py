@@ -55,7 +55,7 @@ def test_counts_and_sums_of_pieces(rng):
 
 @pytest.mark.parametrize("beyond", ["ends", "zero"])
 def test_the_grid_of_the_appendix_grows_with_the_scale_of_the_rewards(beyond):
-    one, wide = (Bins.on_grid(3, 0.2, scale, beyond=beyond) for scale in (1.0, 2.5))
+    one, wide = (Bins.appendix_grid(3, 0.2, scale, beyond=beyond) for scale in (1.0, 2.5))
     np.testing.assert_allclose(wide.edges, 2.5 * one.edges)
     np.testing.assert_allclose(wide.values, 2.5 * one.values)
     assert one.edges.max() > 1

@@ -16,7 +16,7 @@ from seeds import generator
 import lmab
 from lmab.data.features import Features
 from lmab.model.people import LEAST, People
-from lmab.model.type_prior import TypePrior, _shortest, _wide, terms_of
+from lmab.model.type_prior import TypePrior, _shortest, _wide, make_columns
 
 OLDER = Path(__file__).parent / "golden" / "older"
 
@@ -24,7 +24,7 @@ OLDER = Path(__file__).parent / "golden" / "older"
 def remembered(columns: dict[str, object], n: int, seed: int = 0, spread: float = 1.0) -> tuple[Features, TypePrior]:
     """A log's features, and a prior of any coefficients that remembers them."""
     features = Features.of(columns, n)
-    terms, _ = terms_of(features)
+    terms, _ = make_columns(features)
     size = 1 + sum(term.n_terms for term in terms)
     prior = TypePrior(terms, np.random.default_rng(seed).normal(0, spread, (size, 3)))
     return features, prior.remembering(features)
@@ -141,7 +141,7 @@ def test_a_few_sessions_are_remembered_as_missing_values():
 
 
 def test_numbers_of_few_sessions_are_not_used():
-    terms, [remark] = terms_of(Features.of({"x": np.arange(19.0)}, 19))
+    terms, [remark] = make_columns(Features.of({"x": np.arange(19.0)}, 19))
     assert not terms
     assert remark == "'x' has no two ranges of numbers with at least 10 sessions each"
 

@@ -11,7 +11,7 @@ from lmab.model import Bins
 from lmab.model.bandit import FAMILIES
 from lmab.model.categorical import Categorical
 from lmab.model.gaussian import Gaussian
-from lmab.model.rewards import distinct_values, index_among
+from lmab.model.rewards import distinct_values, encode_values
 
 
 def test_categorical_sample_has_the_right_frequencies(rng):
@@ -132,10 +132,10 @@ def test_up_to_32_distinct_rewards_are_categories():
 
 def test_rewards_become_indexes_whatever_the_order_of_the_values():
     values = np.array([2.0, -1.0, 0.5])
-    assert index_among(values, np.array([0.5, 2.0, -1.0])).tolist() == [2, 0, 1]
-    assert index_among(values, np.array([0.5, 9.0, -2.0, 0.4]), others=True).tolist() == [2, 3, 3, 3]
+    assert encode_values(values, np.array([0.5, 2.0, -1.0])).tolist() == [2, 0, 1]
+    assert encode_values(values, np.array([0.5, 9.0, -2.0, 0.4]), others=True).tolist() == [2, 3, 3, 3]
     with pytest.raises(ValueError, match=r"among the values \[2.0, -1.0, 0.5\], got 9.0 at step 12"):
-        index_among(values, np.array([0.5, 2.0, 9.0]), first_step=10)
+        encode_values(values, np.array([0.5, 2.0, 9.0]), first_step=10)
 
 
 def test_spread_and_support():
@@ -160,7 +160,7 @@ def test_quantile_bins_hold_equally_many_and_stand_for_their_mean():
 def test_the_grid_of_the_paper_rounds_down_and_keeps_what_is_beyond_at_its_ends():
     from lmab import theory
 
-    grid, bins = theory.gaussian_grid(2, 0.5), Bins.on_grid(2, 0.5)
+    grid, bins = theory.gaussian_grid(2, 0.5), Bins.appendix_grid(2, 0.5)
     step = 0.5 / 4
     assert len(bins.values) == len(grid)
     np.testing.assert_allclose(bins.apply(grid + step / 3), grid)
@@ -169,7 +169,7 @@ def test_the_grid_of_the_paper_rounds_down_and_keeps_what_is_beyond_at_its_ends(
 
 def test_zero_has_a_bin_of_its_own_and_large_amounts_are_not_one_bin():
     rewards = np.array([0.0] * 50 + [1.0, 1.1, 1.2, 1.3] * 5 + [100.0, 900.0] + [-2.0] * 3)
-    bins = Bins.with_zero_apart(rewards, 4)
+    bins = Bins.with_zero_bin(rewards, 4)
     cut = bins.apply(rewards)
     assert (cut[rewards == 0] == 0).all()
     assert (cut[rewards != 0] != 0).all()
@@ -178,9 +178,9 @@ def test_zero_has_a_bin_of_its_own_and_large_amounts_are_not_one_bin():
     assert len(np.unique(cut[rewards >= 100])) == 2  # half of each quantile counts money
     assert (np.diff(bins.values) > 0).all()
     assert np.isin(bins.values, cut).all()  # no bin is empty
-    assert len(Bins.with_zero_apart(rewards).values) <= 10  # 0, negative ones, and eight by default
-    assert Bins.with_zero_apart(np.zeros(5)).values.tolist() == [0.0]
-    assert Bins.with_zero_apart(np.array([0.0, 1e-300, 5.0]), 2).apply(np.array([0.0, 1e-300])).tolist()[0] == 0
+    assert len(Bins.with_zero_bin(rewards).values) <= 10  # 0, negative ones, and eight by default
+    assert Bins.with_zero_bin(np.zeros(5)).values.tolist() == [0.0]
+    assert Bins.with_zero_bin(np.array([0.0, 1e-300, 5.0]), 2).apply(np.array([0.0, 1e-300])).tolist()[0] == 0
 
 
 def test_bins_that_a_learner_asks_for(rng):
@@ -188,8 +188,8 @@ def test_bins_that_a_learner_asks_for(rng):
     np.testing.assert_array_equal(Bins.of_log(log, "auto", 0.5).values, Bins.refined(log).values)
     assert len(Bins.refined(log).values) == 14  # the third root of 3,000
     assert len(Bins.of_log(log, 5, 0.5).values) == 5
-    np.testing.assert_array_equal(Bins.of_log(log, None, 0.5).values, Bins.on_grid(2, 0.5).values)
-    np.testing.assert_allclose(Bins.of_log(log, None, 0.5, 3.0).values, 3 * Bins.on_grid(2, 0.5).values)
+    np.testing.assert_array_equal(Bins.of_log(log, None, 0.5).values, Bins.appendix_grid(2, 0.5).values)
+    np.testing.assert_allclose(Bins.of_log(log, None, 0.5, 3.0).values, 3 * Bins.appendix_grid(2, 0.5).values)
 
 
 def test_edges_between_bins_that_are_not_empty():
@@ -200,6 +200,6 @@ def test_edges_between_bins_that_are_not_empty():
 
 def test_bins_without_rewards_are_left_out():
     """The least amount is an edge here, so that nothing lies between 0 and that edge."""
-    bins = Bins.with_zero_apart(np.array([0.0] * 9 + [2.0] * 9 + [3.0]), 4)
+    bins = Bins.with_zero_bin(np.array([0.0] * 9 + [2.0] * 9 + [3.0]), 4)
     assert bins.values.tolist() == pytest.approx([0.0, 2.1])
     assert len(bins.edges) == 1

@@ -147,7 +147,7 @@ def test_numbers_of_which_nearly_all_are_the_same_are_cut_too(share, mirrored):
     """As orders of earlier sessions are, which most people have none of: all quantiles may be 0."""
     most = round(2000 * share)
     numbers = np.append(np.zeros(most), 1 + np.arange(2000 - most) % 40) * (-1 if mirrored else 1)
-    (term,), remarks = type_prior.terms_of(Features.of({"orders": numbers}, 2000))
+    (term,), remarks = type_prior.make_columns(Features.of({"orders": numbers}, 2000))
     assert remarks == ()
     assert len(term.values) == len(term.edges) + 1 > 1
     bins = np.searchsorted(term.edges, numbers, side="right")
@@ -172,7 +172,7 @@ def test_softmax_of_few_and_of_many_numbers(n_types, rng):
 def test_weights_of_many_rows_are_those_of_each(monkeypatch, rng):
     monkeypatch.setattr(type_prior, "_CHUNK", 7)
     features = Features.of({"age": rng.normal(size=40), "land": ["de", "fr"] * 20}, 40)
-    terms, _ = type_prior.terms_of(features)
+    terms, _ = type_prior.make_columns(features)
     prior = lmab.TypePrior(terms, rng.normal(size=(1 + sum(term.n_terms for term in terms), 3)))
     one_by_one = [prior.weights({name: features[name][i] for name in features})[0] for i in range(40)]
     np.testing.assert_allclose(prior.weights(features), one_by_one, rtol=1e-13)
@@ -182,7 +182,7 @@ def test_quantiles_of_a_long_column_are_those_of_a_part_of_it(monkeypatch, rng):
     """Sixteen equal shares of the sessions, up to what a tenth of them tells; means are those of all numbers."""
     monkeypatch.setattr(type_prior, "_SORTED", 2_000)
     numbers = rng.exponential(size=20_000)
-    (term,), _ = type_prior.terms_of(Features.of({"wait": numbers}, len(numbers)))
+    (term,), _ = type_prior.make_columns(Features.of({"wait": numbers}, len(numbers)))
     bins = np.searchsorted(term.edges, numbers, side="right")
     np.testing.assert_allclose(np.bincount(bins) / len(numbers), 1 / 16, atol=0.02)
     np.testing.assert_allclose(term.values, np.bincount(bins, numbers) / np.bincount(bins), rtol=1e-12)

@@ -292,7 +292,7 @@ def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
     bandit = Setting("spherical", 4, 20, 3, 0).draw(0)
     exact = value_of(always(1, 20), bandit, 3, 0)
     assert exact.exact
-    from lmab.policies.small import Greedy
+    from lmab.policies.belief_policies import Greedy
 
     exact = value_of(Greedy(bandit), bandit, 3, 0)
     monkeypatch.setattr("lmab.evaluation.value.NODE_LIMIT", 1)

@@ -250,29 +250,29 @@ def test_bins(rng):
     cut = bins.apply(rewards)
     assert cut.mean() == pytest.approx(rewards.mean(), abs=1e-12)
     np.testing.assert_allclose(np.unique(cut, return_counts=True)[1], 250, atol=1)
-    grid = Bins.on_grid(3, 0.5)
+    grid = Bins.appendix_grid(3, 0.5)
     assert np.abs(grid.apply(rewards) - rewards).max() <= 0.5 / 9 + 1e-12
 
 
 def test_rewards_beyond_the_grid_stay_at_its_ends():
-    grid = Bins.on_grid(3, 0.5)
+    grid = Bins.appendix_grid(3, 0.5)
     points = theory.gaussian_grid(3, 0.5)
     assert grid.apply(np.array([-100.0, points[0], points[3] + 1e-9, points[-1], 100.0])).tolist() == [
         points[0], points[0], points[3], points[-1], points[-1],
     ]  # fmt: skip
-    wide = Bins.on_grid(3, 0.5, scale=2.0)
+    wide = Bins.appendix_grid(3, 0.5, scale=2.0)
     np.testing.assert_allclose(wide.values, 2 * points)
 
 
 def test_rewards_beyond_the_grid_are_zero_as_in_the_paper():
-    printed, points = Bins.on_grid(3, 0.5, beyond="zero"), theory.gaussian_grid(3, 0.5)
+    printed, points = Bins.appendix_grid(3, 0.5, beyond="zero"), theory.gaussian_grid(3, 0.5)
     low, high = points[0], points[-1]
     rewards = np.array([low - 0.01, low, points[3] + 1e-9, high - 1e-9, high, 100.0])
     assert printed.apply(rewards).tolist() == [0.0, low, points[3], points[-2], 0.0, 0.0]
     with pytest.raises(ValueError, match="bins must have rising values to be cut by a policy"):
         printed.edges_between(printed.values)
     with pytest.raises(ValueError, match="beyond must be 'ends' or 'zero', got 'nothing'"):
-        Bins.on_grid(3, 0.5, beyond="nothing")
+        Bins.appendix_grid(3, 0.5, beyond="nothing")
 
 
 def test_bins_refine_until_their_bias_vanishes(rng):

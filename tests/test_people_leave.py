@@ -144,7 +144,7 @@ def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
     shown = lmab.load("m.lmab").bandit
     assert shown.leaving is not None
     assert "the probability of leaving is modelled by arm and reward;" in said
-    assert f"{1 - shown.stays[shown.by_size[0]].mean():.1%}" in said
+    assert f"{1 - shown.stays[shown.types_by_weight[0]].mean():.1%}" in said
     assert "per session of at most 4 steps, and no policy earns more than" in run(
         "plan", "m.lmab", "--horizon", "4", "-o", "p.lmab"
     )

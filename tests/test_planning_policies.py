@@ -12,7 +12,7 @@ from lmab import Certified, Exact
 from lmab._kernel.compiled import planning as compiled
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.planning.lookahead import Lookahead
-from lmab.policies.histories import walk
+from lmab.policies.histories import enumerate_histories
 from lmab.testing.oracle import small_bandit
 
 
@@ -131,7 +131,7 @@ def test_graphs_hand_over_when_a_session_leaves_them(bandit):
 def test_graphs_merge_what_behaves_alike_and_refuse_to_explode(bandit):
     policy = lmab.plan(bandit, horizon=5).policy
     assert len(policy.graph()) < 2**5 - 1
-    sizes = [len(level.arms) for level in walk(policy, bandit, 5, limit=10**6, remedy="")]
+    sizes = [len(level.arms) for level in enumerate_histories(policy, bandit, 5, limit=10**6, remedy="")]
     assert len(policy.graph(max_nodes=sum(sizes))) == len(policy.graph())
     with pytest.raises(
         TooLarge, match=rf"would need {sum(sizes)} nodes .* more than {sum(sizes) - 1}: raise max_nodes"

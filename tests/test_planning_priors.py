@@ -20,7 +20,7 @@ from lmab.planning.information_bound import information_bound, information_bound
 from lmab.planning.plan import _People, _problem
 from lmab.planning.problem import Problem
 from lmab.planning.search import Search
-from lmab.policies.histories import walk
+from lmab.policies.histories import enumerate_histories
 from lmab.policies.policy import CompactState, State
 
 METHODS = {
@@ -77,7 +77,7 @@ def violations(seed):
                 [
                     sum(
                         float(np.einsum("nm,mn->", level.mass, one.means[:, level.arms]))
-                        for level in walk(
+                        for level in enumerate_histories(
                             Started(plan.policy, {"group": group}), one, horizon, limit=10**6, remedy="none"
                         )
                     )

@@ -16,7 +16,7 @@ from strategies import bandits
 import lmab
 from lmab import LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
-from lmab.policies.histories import NONE, _keys, walk
+from lmab.policies.histories import NONE, _keys, enumerate_histories
 from lmab.reporting.tree import tree_of
 
 ANYTHING = {"limit": 10**6, "remedy": "nothing"}
@@ -48,7 +48,7 @@ def followed(levels, bandit, length):
 @given(bandits(), st.integers(1, 4), st.sampled_from([lmab.Greedy, lmab.policies.MUCB]), st.booleans())
 def test_rows_are_the_histories_that_can_happen_and_their_masses_add_up(bandit, horizon, kind, merge):
     policy = kind(bandit)
-    levels = list(walk(policy, bandit, horizon, merge=merge, **ANYTHING))
+    levels = list(enumerate_histories(policy, bandit, horizon, merge=merge, **ANYTHING))
     assert len(levels) == horizon
     for length, level in enumerate(levels):
         expected, rows = enumerated(policy, bandit, length), followed(levels, bandit, length)
@@ -66,20 +66,20 @@ def test_rows_are_the_histories_that_can_happen_and_their_masses_add_up(bandit, 
 
 def test_a_policy_that_looks_at_no_reward_has_one_history_a_step_and_exact_masses():
     bandit = LatentBandit.gaussian([0.3, 0.7], [[1.0, 0.0], [0.0, 2.0]])
-    levels = list(walk(in_turn(1, 0, 1), bandit, 3, **ANYTHING))
+    levels = list(enumerate_histories(in_turn(1, 0, 1), bandit, 3, **ANYTHING))
     assert [level.arms.tolist() for level in levels] == [[1], [0], [1]]
     for level in levels:
         np.testing.assert_array_equal(level.mass, [[0.3, 0.7]])
-    unmerged = list(walk(in_turn(1, 0, 1), bandit, 3, merge=False, bins=3, **ANYTHING))
+    unmerged = list(enumerate_histories(in_turn(1, 0, 1), bandit, 3, merge=False, bins=3, **ANYTHING))
     assert [len(level.arms) for level in unmerged] == [1, 3, 9]
     np.testing.assert_allclose(unmerged[2].mass.sum(axis=0), [0.3, 0.7])
 
 
 def test_only_what_is_impossible_is_left_out():
     tiny = LatentBandit.bernoulli([0.5, 0.5], [[1e-100], [1e-100]])
-    assert [len(level.arms) for level in walk(lmab.Greedy(tiny), tiny, 4, **ANYTHING)] == [1, 2, 3, 4]
+    assert [len(level.arms) for level in enumerate_histories(lmab.Greedy(tiny), tiny, 4, **ANYTHING)] == [1, 2, 3, 4]
     sure = LatentBandit.bernoulli([0.5, 0.5], [[1.0], [1.0]])
-    levels = list(walk(lmab.Greedy(sure), sure, 4, **ANYTHING))
+    levels = list(enumerate_histories(lmab.Greedy(sure), sure, 4, **ANYTHING))
     assert [level.children.tolist() for level in levels] == [[[NONE, 0]]] * 3 + [[[NONE, NONE]]]
 
 
@@ -97,16 +97,18 @@ def test_keys_of_long_rows_tell_them_apart_as_short_ones_do(rng):
 
 def test_the_limit_is_on_the_histories_of_one_step_and_the_error_says_what_to_do(rng):
     bandit = lmab.random_bandit(4, 10, rng=rng)
-    sizes = [len(level.arms) for level in walk(lmab.Greedy(bandit), bandit, 6, **ANYTHING)]
-    assert sizes == [len(level.arms) for level in walk(lmab.Greedy(bandit), bandit, 6, limit=max(sizes), remedy="")]
+    sizes = [len(level.arms) for level in enumerate_histories(lmab.Greedy(bandit), bandit, 6, **ANYTHING)]
+    assert sizes == [
+        len(level.arms) for level in enumerate_histories(lmab.Greedy(bandit), bandit, 6, limit=max(sizes), remedy="")
+    ]
     step = next(t for t, size in enumerate(sizes) if size > 4)
     with pytest.raises(TooLarge, match=f"{sizes[step]} different histories of {step} steps, more than 4: do less"):
-        list(walk(lmab.Greedy(bandit), bandit, 6, limit=4, remedy="do less"))
+        list(enumerate_histories(lmab.Greedy(bandit), bandit, 6, limit=4, remedy="do less"))
 
 
 def test_arms_that_do_not_exist(rng):
     with pytest.raises(InvalidArgument, match=r"policy must name arms in 0\.\.1, got 2"):
-        list(walk(of_any_arms(), lmab.random_bandit(2, 2, rng=rng), 2, **ANYTHING))
+        list(enumerate_histories(of_any_arms(), lmab.random_bandit(2, 2, rng=rng), 2, **ANYTHING))
 
 
 def _nodes(tree):

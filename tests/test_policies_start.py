@@ -102,7 +102,7 @@ def test_what_a_start_refuses():
         ({"sessions": [[(0, 1.0, 2)]]}, "each a list of (arm, reward), got [(0, 1.0, 2)]"),
         ({"history": (0, 1.0)}, "history must be a list of (arm, reward), got (0, 1.0)"),
         ({"history": [[(0, 1.0)]]}, "history must be a list of (arm, reward), got [[(0, 1.0)]]"),
-        ({"history": [(0, "much")]}, "reward must be a number, or None where it is not known, got"),
+        ({"history": [(0, "much")]}, "reward must be a number, or None if it is unknown, got"),
         ({"n": 3, "history": [([0, 1], [1.0, 0.0])]}, "arm must be one value or 3 of them, got [0, 1]"),
     ],
 )

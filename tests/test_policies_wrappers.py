@@ -9,7 +9,7 @@ from policies import always, of_any_arms
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.evaluation.off_policy import with_propensities
-from lmab.policies.policy import unplayed
+from lmab.policies.policy import mask_unplayed
 from lmab.policies.wrappers import Relabelled
 from lmab.testing.policies import check_policy
 
@@ -67,9 +67,9 @@ def test_without_repeats_it_explores_arms_not_yet_played():
 
 def test_arms_not_yet_played_and_what_is_left_where_none_is_allowed():
     played = np.array([[True, False, False], [False, True, True]])
-    np.testing.assert_array_equal(unplayed(played, None), ~played)
+    np.testing.assert_array_equal(mask_unplayed(played, None), ~played)
     allowed = np.array([[True, True, False], [False, True, False]])
-    np.testing.assert_array_equal(unplayed(played, allowed), [[False, True, False], [False, True, False]])
+    np.testing.assert_array_equal(mask_unplayed(played, allowed), [[False, True, False], [False, True, False]])
 
 
 @pytest.mark.parametrize("make", [lambda b: lmab.Uniform(4), lmab.Greedy, lmab.Thompson, lmab.policies.MUCB])

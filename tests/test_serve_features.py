@@ -49,12 +49,12 @@ def test_the_summary_tells_shares_of_types_by_value_and_what_knowing_them_is_wor
         policy = known_policy()
         async with served(event_store, known_bytes()) as client:
             found = (await client.http.get("/v1/summary")).json()["known"]
-        order = policy.bandit.by_size
+        order = policy.bandit.types_by_weight
         [column] = found["columns"]
         assert (column["name"], column["remark"], found["keep"]) == ("country", "", 0.5)
         for value, shares in column["values"]:
             np.testing.assert_allclose(shares, PRIOR.weights({"country": [value]})[0][order])
-        people = PRIOR.people_of()
+        people = PRIOR.resolve_features()
         plans = policy.vectors[policy.starts[-2] :]
         alone = max(float(plan @ (people.shares @ PRIOR.weights(people.features))) for plan in plans)
         own = sum(share * max(float(plan @ row) for plan in plans)

@@ -10,8 +10,8 @@ import pytest
 from policies import always
 
 import lmab
+from lmab.policies.belief_policies import BeliefPolicy
 from lmab.policies.policy import Policy, State, best_allowed
-from lmab.policies.small import BeliefPolicy
 from lmab.testing.policies import LAWS, check_policy
 from lmab.testing.report import BrokenLaw
 

@@ -19,7 +19,7 @@ from lmab.estimation.cross_validation import LEAST
 from lmab.evaluation import certificate, diagnostics, sequential
 from lmab.evaluation.off_policy import LogEvidence
 from lmab.model.people import People
-from lmab.model.type_prior import terms_of
+from lmab.model.type_prior import make_columns
 from lmab.moments import second_moments, subspace
 from lmab.reporting.tree import shortened, tree_of
 from lmab.serve import canary, messages
@@ -69,7 +69,7 @@ def asked_for(*, horizon: int, n_types: int, repeats: bool) -> str:
 
 def column(values: Any) -> Any:
     """How a column becomes numbers, or why it does not."""
-    terms, remarks = terms_of(Features.of({"x": values}, len(values)))
+    terms, remarks = make_columns(Features.of({"x": values}, len(values)))
     return remarks or [(type(term).__name__, term.n_terms, len(getattr(term, "edges", ()))) for term in terms]
 
 
@@ -111,7 +111,7 @@ def suspects(n_wrong: int) -> int:
     age = log.rewards.copy()
     age[:n_wrong] = 1 - age[:n_wrong]
     known = Sessions.from_arrays(log.arms[:, None], log.rewards[:, None], n_arms=2, features={"age": age})
-    return len(type_priors._suspects(known, terms_of(known.features)[0]))
+    return len(type_priors._suspects(known, make_columns(known.features)[0]))
 
 
 Row = tuple[Callable[[Any], Any], Any, Any]

@@ -73,7 +73,7 @@ _FLOW = (
     ("planning.lookahead", "QMDP"),
     ("planning.pomdp_file", "export_pomdp"),
     ("policies.policy", "Policy"),
-    ("policies.small", "Uniform Greedy Thompson"),
+    ("policies.belief_policies", "Uniform Greedy Thompson"),
     ("evaluation.value", "evaluate"),
     ("evaluation.certify", "certify"),
     ("evaluation.certificate", "Certificate"),

@@ -14,7 +14,7 @@ from .data.sessions import Sessions
 from .errors import InvalidArgument
 from .model.bandit import LatentBandit
 from .model.type_prior import ASSUMED_KEEP, TypePrior, check_type_prior
-from .policies.histories import known_start
+from .policies.histories import start_from_features
 from .policies.policy import Policy, State
 
 _CHUNK = 8192  # sessions simulated at once: their state stays in cache
@@ -139,7 +139,7 @@ def interact(
         return _until_they_leave(bandit, policy, types, horizon, rng, features)
     arms = np.empty((len(types), horizon), np.int32)
     rewards = np.empty((len(types), horizon))
-    state = known_start(policy, len(types), features)
+    state = start_from_features(policy, len(types), features)
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
         arms[:, step] = chosen
@@ -159,7 +159,7 @@ def _until_they_leave(
 ) -> tuple[Integer[Array, "n H"], Float[Array, "n H"]]:
     """The same where sessions end by themselves: those that go on are followed."""
     arms, rewards = np.full((len(types), horizon), -1, np.int32), np.zeros((len(types), horizon))
-    state, live = known_start(policy, len(types), features), np.arange(len(types))
+    state, live = start_from_features(policy, len(types), features), np.arange(len(types))
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
         paid = bandit.rewards.sample(types[live], chosen, rng=rng)
@@ -182,7 +182,7 @@ def leaves(
     """Whether each person leaves after a reward; nobody does where the bandit has no leaving."""
     if bandit.leaving is None:
         return np.zeros(len(types), bool)
-    return rng.random(len(types)) < bandit.leaving[types, arms, bandit.left_after(rewards)]
+    return rng.random(len(types)) < bandit.leaving[types, arms, bandit.leaving_columns(rewards)]
 
 
 def draw_types(bandit: LatentBandit, n: int, rng: np.random.Generator) -> Integer[Array, "n"]:

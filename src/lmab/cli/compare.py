@@ -23,7 +23,7 @@ from ..evaluation.off_policy import ENOUGH, METHODS
 from ..model.bandit import LatentBandit
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan, policy_of
-from ..policies.policy import Policy, bandit_behind
+from ..policies.policy import Policy, underlying_bandit
 from ..policies.ranking import Ranking
 from .options import (
     COLUMNS,
@@ -117,7 +117,7 @@ def _first(path: Path, horizon: int | None) -> tuple[Policy | Plan, LatentBandit
             return make_plan(value, horizon=horizon), value
     planned: Policy | Plan = value
     source = planned.estimate if isinstance(planned, Plan) else None
-    return planned, source or bandit_behind(policy_of(planned))
+    return planned, source or underlying_bandit(policy_of(planned))
 
 
 def read_ranking(path: Path, beside: Policy | Plan, model: LatentBandit | None) -> Ranking:

@@ -391,7 +391,7 @@ def _known(estimate: Estimate) -> list[list[str]]:
     prior = estimate.type_prior
     if prior is None:
         return []
-    order = estimate.bandit.by_size
+    order = estimate.bandit.types_by_weight
     return [
         [
             column.name,
@@ -405,7 +405,7 @@ def _known(estimate: Estimate) -> list[list[str]]:
 
 def _leaving(estimate: Estimate) -> str:
     """Return how leaving is modelled, and on what the log shows that it depends."""
-    by_type = "type, " if estimate.bandit.leaves_by_type else ""
+    by_type = "type, " if estimate.bandit.has_informative_attrition else ""
     found = " and the ".join(dependences(estimate.sessions))
     tests = f"in the log it depends on the {found}" if found else "no dependence on arm or reward was demonstrated"
     return f"Attrition: the probability of leaving is modelled by {by_type}arm and reward; {tests}."
@@ -565,7 +565,7 @@ def _factors(factors: Factors, bandit: LatentBandit) -> list[list[str]]:
 def _types(bandit: LatentBandit) -> list[list[str]]:
     """A row for each type that some sessions have, the most frequent first."""
     rows: list[list[str]] = []
-    for m in bandit.by_size:
+    for m in bandit.types_by_weight:
         if rows and bandit.weights[m] < _NO_SHARE:
             break
         best = ", ".join(f"{bandit.label(a)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3])

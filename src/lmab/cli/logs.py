@@ -20,8 +20,8 @@ from ..errors import InvalidArgument
 from ..evaluation.off_policy import with_propensities
 from ..model.bandit import LatentBandit
 from ..model.instances import random_bandit
+from ..policies.belief_policies import Greedy, Thompson, Uniform
 from ..policies.policy import Policy
-from ..policies.small import Greedy, Thompson, Uniform
 from ..simulation import simulate as play
 from .options import COLUMNS, Columns, Json, Seed, load_model, load_policy, with_columns
 from .output import collected_warnings, remark, say, show_json

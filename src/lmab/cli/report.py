@@ -17,8 +17,8 @@ from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
+from ..policies.belief_policies import BeliefPolicy
 from ..policies.policy import Policy
-from ..policies.small import BeliefPolicy
 from .options import (
     COLUMNS,
     Columns,

@@ -27,7 +27,7 @@ from ..data.features import LEFT, WENT_ON
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
-from ..model.belief import log_stays
+from ..model.belief import log_attrition_likelihood
 
 SHOWN, LEAVING, DRIFT, STEP = "shown", "leaving", "drift", "step"
 TESTS = {SHOWN: "selective exposure", LEAVING: "attrition", DRIFT: "drift", STEP: "the effect of the step"}
@@ -157,8 +157,8 @@ class _Seen:
         log = _part(sessions)
         owner = np.repeat(np.arange(len(log)), log.lengths)
         terms = bandit.rewards.log_likelihood(log.arms, log.rewards)
-        if bandit.leaves_by_type:
-            terms = terms + log_stays(bandit, log)
+        if bandit.has_informative_attrition:
+            terms = terms + log_attrition_likelihood(bandit, log)
         terms = np.maximum(terms, -700.0)
         total = np.cumsum(terms, axis=0)
         start = (total - terms)[log.offsets[:-1]]
@@ -278,7 +278,7 @@ def _leaving(seen: _Seen) -> Assumption:
     """Test whether leaving depends on more than the model knows."""
     if seen.bandit.n_types == 1:
         return _NOT_ASKED
-    if seen.bandit.leaves_by_type:
+    if seen.bandit.has_informative_attrition:
         return _judged(LEAVING, _leaving_beyond_type(seen), _MODELLED, _BEYOND_TYPE)
     return _judged(LEAVING, _leaving_by_type(seen), _LEAVING)
 
@@ -329,7 +329,7 @@ def _leaving_beyond_type(seen: _Seen) -> float:
     left, known = left_after(log)
     if left.sum() < _FEW or known.sum() == left.sum():
         return 0.0
-    value = bandit.left_after(log.rewards)
+    value = bandit.leaving_columns(log.rewards)
     shares = _normalised(np.log(seen.before) + np.maximum(bandit.rewards.log_likelihood(log.arms, log.rewards), -700.0))
     chance = (shares * bandit.leaving[:, log.arms, value].T).sum(axis=1)
     time = log.steps.astype(np.int64) * (int(value.max()) + 1) + value

@@ -20,7 +20,7 @@ from ..errors import InvalidArgument
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.categorical import Categorical
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..parallel import SERIAL, Passes
 from . import leave_rates, low_rank
 from .arm_law import STRENGTHS, CategoricalArms
@@ -527,7 +527,7 @@ class CategoricalSurface(Surface):
         self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: TraitArms, points: Points
     ) -> Float[Array, "S p K"]:
         chances = _softmax(self._logits(arms.parameters, points))
-        seen = np.eye(len(self._places))[index_among(self.log.values, rewards)]
+        seen = np.eye(len(self._places))[encode_values(self.log.values, rewards)]
         rest = seen[:, :, None] - chances[played]
         along = np.einsum("z,szk->sk", self._places, rest)
         return np.concatenate([rest[:, 1:], along[:, None] * points.places.T], axis=1)
@@ -612,7 +612,7 @@ def _unrelated(train: Sessions, test: Sessions, values: Float[Array, "Z"]) -> Fl
 
 def _counted(sessions: Sessions, values: Float[Array, "Z"]) -> tuple[SessionArms, Float[Array, "G Z"]]:
     groups = SessionArms.of(sessions)
-    place = index_among(values, sessions.rewards)
+    place = encode_values(values, sessions.rewards)
     return groups, np.stack([groups.sums((place == z).astype(np.float64)) for z in range(len(values))], axis=1)
 
 

@@ -436,7 +436,7 @@ def _distance(bandit: LatentBandit, sessions: Sessions) -> float:
     values, observed = np.unique(sessions.rewards, return_counts=True)
     expected = np.zeros(len(values))
     cumulative = pdtr(values[:, None, None], bandit.means)  # (V, M, A)
-    for places, beliefs in belief.before_steps(bandit, sessions):
+    for places, beliefs in belief.predictive_beliefs(bandit, sessions):
         expected += np.einsum("nm,vmn->v", beliefs, cumulative[:, :, sessions.arms[places]])
     return float(np.abs(np.cumsum(observed) - expected).max() / sessions.n_steps)
 

@@ -248,7 +248,7 @@ def calibrate(bandit: LatentBandit, sessions: Sessions) -> Calibration:
 def predictions(bandit: LatentBandit, sessions: Sessions) -> tuple[Float[Array, "S"], Float[Array, "S"]]:
     """For every step, its expected reward given the session before it, and given nothing."""
     predicted = np.empty(sessions.n_steps)
-    for places, beliefs in belief.before_steps(bandit, sessions):
+    for places, beliefs in belief.predictive_beliefs(bandit, sessions):
         predicted[places] = np.einsum("nm,nm->n", beliefs, bandit.means.T[sessions.arms[places]])
     return predicted, (bandit.weights @ bandit.means)[sessions.arms]
 

@@ -13,7 +13,7 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..model.bins import Bins
-from ..model.rewards import distinct_values, index_among
+from ..model.rewards import distinct_values, encode_values
 from .categorical import CategoricalLog
 from .counts import CountsLog
 from .gaussian import GaussianLog
@@ -37,7 +37,7 @@ def observe(
     if rewards == "binned":
         if values is not None or scale is not None:
             raise InvalidArgument("values and scale must be None for binned rewards, got some")
-        bins = Bins.of_amounts(sessions)
+        bins = Bins.with_zero_bin_from_log(sessions)
         return CategoricalLog.encode(bins.cut(sessions), bins.values, edges=bins.edges)
     if rewards == "gaussian":
         if values is not None:
@@ -71,6 +71,6 @@ def _listed(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Sessions 
         return sessions
     paid, step = np.zeros(len(values), bool), 0
     for chunk in sessions.chunks(_SESSIONS):
-        paid[index_among(values, chunk.rewards, first_step=step)] = True
+        paid[encode_values(values, chunk.rewards, first_step=step)] = True
         step += chunk.n_steps
     return sessions.cut(values[paid][1:], values[paid])

@@ -196,7 +196,7 @@ def largest_first(result: Estimate) -> Estimate:
         >>> bool(found.bandit.weights[0] > found.bandit.weights[1])
         True
     """
-    order = result.bandit.by_size
+    order = result.bandit.types_by_weight
     if result.factors is not None or order == sorted(order):
         return result
     prior, shown, learned = result.type_prior, result.selection, result.learned

@@ -640,7 +640,7 @@ def _below(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "S"]:
     from scipy.special import ndtr
 
     shares = np.empty(sessions.n_steps)
-    for places, beliefs in belief.before_steps(bandit, sessions):
+    for places, beliefs in belief.predictive_beliefs(bandit, sessions):
         distances = sessions.rewards[places][:, None] - bandit.means.T[sessions.arms[places]]
         shares[places] = np.einsum("nm,nm->n", ndtr(distances / bandit.rewards.spread), beliefs)
     return shares

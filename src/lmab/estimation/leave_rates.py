@@ -20,7 +20,7 @@ from .._shapes import Array, Float
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..parallel import SERIAL, Passes
 from .log import LETTERS, Prior, ValuesLog, with_letters
 
@@ -51,7 +51,7 @@ def letter_counts(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Flo
     n_cells = sessions.n_arms * len(values)
     counts = np.zeros(LETTERS * n_cells)
     for part in sessions.chunks(_SESSIONS):
-        cells = part.arms * np.int64(len(values)) + index_among(values, part.rewards)
+        cells = part.arms * np.int64(len(values)) + encode_values(values, part.rewards)
         counts += np.bincount(with_letters(cells, part.offsets, part.endings, n_cells), minlength=len(counts))
     return counts.reshape(LETTERS, sessions.n_arms, len(values))
 

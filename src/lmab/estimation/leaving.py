@@ -201,7 +201,7 @@ def _scores(bandit: LatentBandit, train: Sessions, test: Sessions) -> tuple[Floa
     """Return log-probabilities of the rewards and of the stays of each test session, given what came before."""
     correction = _by_step(bandit, train)
     rewards, chance = predicted(bandit, test)
-    place, step = bandit.left_after(test.rewards), test.steps
+    place, step = bandit.leaving_columns(test.rewards), test.steps
     step = np.minimum(step, correction.shape[1] - 1)
     chance = np.clip(chance * correction[place, step], *_EDGES)
     left, known = after(test)
@@ -214,7 +214,7 @@ def _by_step(bandit: LatentBandit, log: Sessions) -> Float[Array, "Z H"]:
     _, chance = predicted(bandit, log)
     left, known = after(log)
     assert bandit.leaving is not None
-    key = bandit.left_after(log.rewards) * np.int64(log.horizon) + log.steps
+    key = bandit.leaving_columns(log.rewards) * np.int64(log.horizon) + log.steps
     size = bandit.leaving.shape[2] * log.horizon
     seen, expected = (np.bincount(key, what * known, minlength=size) for what in (left, chance))
     return ((seen + _PSEUDO) / (expected + _PSEUDO)).reshape(-1, log.horizon)
@@ -228,7 +228,10 @@ def predicted(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N"], F
     assert bandit.leaving is not None
     logs, chance = np.zeros(len(log)), np.zeros(log.n_steps)
     beliefs, live = belief.prior(bandit, len(log)), np.arange(len(log))
-    place, likelihood = bandit.left_after(log.rewards), np.exp(bandit.rewards.log_likelihood(log.arms, log.rewards))
+    place, likelihood = (
+        bandit.leaving_columns(log.rewards),
+        np.exp(bandit.rewards.log_likelihood(log.arms, log.rewards)),
+    )
     for step in range(log.horizon):
         on = log.lengths[live] > step
         live, beliefs = live[on], beliefs[on]

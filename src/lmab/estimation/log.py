@@ -33,7 +33,7 @@ from ..data.sessions import Sessions
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..parallel import SERIAL, Arrays, Passes
 from .information import Information, check_size, normalised, summed, with_weights
 from .passes import PARTITION, count_parts, edges_at, session_edges
@@ -551,7 +551,7 @@ class ValuesLog(Log):
         codes: Any = np.empty(sessions.n_steps, np.min_scalar_type(n_codes - 1))
         for start in range(0, sessions.n_steps, _CODED):
             chunk = slice(start, start + _CODED)
-            place = index_among(listed, sessions.rewards[chunk], first_step=start)
+            place = encode_values(listed, sessions.rewards[chunk], first_step=start)
             codes[chunk] = sessions.arms[chunk] * np.int64(len(listed)) + place
         offsets = sessions.offsets
         if more.get("letters", False):
@@ -656,7 +656,7 @@ class ValuesLog(Log):
 def _places(packed: Packed, listed: Float[Array, "Z"]) -> Integer[Array, "V"]:
     """The place of each reward of the packed log among the listed ones."""
     assert packed.values is not None
-    return index_among(listed, packed.values)
+    return encode_values(listed, packed.values)
 
 
 def _recoding(packed: Packed, listed: Float[Array, "Z"]) -> Shaped[Array, "c"] | None:

@@ -539,7 +539,7 @@ def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: boo
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
     log = observe(sessions, rewards=rewards.family, values=rewards.values, scale=scale)
-    return log.with_letters() if bandit.leaves_by_type else log
+    return log.with_letters() if bandit.has_informative_attrition else log
 
 
 def finish(

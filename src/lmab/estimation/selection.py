@@ -16,7 +16,7 @@ from .._shapes import Array, Float, Integer
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..parallel import SERIAL, Passes
 from .assumptions import reaction, reacts
 from .categorical import CategoricalLog
@@ -176,7 +176,7 @@ class _Told:
         places = np.arange(sessions.n_steps) + np.repeat(
             site.log.sessions.offsets[rows] - sessions.offsets[:-1], lengths
         )
-        codes = sessions.arms * np.int64(len(values)) + index_among(values, sessions.rewards)
+        codes = sessions.arms * np.int64(len(values)) + encode_values(values, sessions.rewards)
         return cls(site, codes, sessions.arms, site.states[places], sessions.offsets)
 
     def rewards(

@@ -24,7 +24,7 @@ from .._shapes import Array, Float, Integer
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..parallel import SERIAL, Passes
 from .arm_law import STRENGTHS, CategoricalArms
 from .assumptions import Assumptions
@@ -104,7 +104,7 @@ class Site:
         n_parts = min(_PARTS, max(len(sessions) // _PART, 1))
         n_last = 1 + log.n_own if reacting and log.n_own <= _LAST else 1
         states = States(len(sessions), n_parts, n_last)
-        codes = sessions.arms * np.int64(len(log.values)) + index_among(log.values, sessions.rewards)
+        codes = sessions.arms * np.int64(len(log.values)) + encode_values(log.values, sessions.rewards)
         numbers = states.of(codes, sessions.offsets, 0)
         factors = [np.arange(states.n_states) // n_last]
         factors += [np.arange(states.n_states) % n_last] if n_last > 1 else []

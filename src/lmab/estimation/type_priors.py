@@ -23,8 +23,8 @@ from ..data.sessions import Sessions, sample_rows
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
-from ..model.rewards import index_among
-from ..model.type_prior import Category, Term, TypePrior, clustered, softmax, terms_of
+from ..model.rewards import encode_values
+from ..model.type_prior import Category, Term, TypePrior, clustered, make_columns, softmax
 from ..parallel import Passes
 from .climb import Climb, climb, draw_starts
 from .log import LETTERS, Beside, Log, Prior, Steps, merge, padded, with_letters
@@ -211,7 +211,7 @@ class Coded:
     @classmethod
     def of(cls, sessions: Sessions, values: Float[Array, "Z"], *, letters: bool = False) -> Coded:
         n_codes = sessions.n_arms * len(values)
-        codes = sessions.arms * np.int64(len(values)) + index_among(values, sessions.rewards, first_step=0)
+        codes = sessions.arms * np.int64(len(values)) + encode_values(values, sessions.rewards, first_step=0)
         if letters:
             codes, n_codes = with_letters(codes, sessions.offsets, sessions.endings, n_codes), LETTERS * n_codes
         return cls(codes.astype(np.min_scalar_type(n_codes - 1)), sessions.offsets, n_codes)
@@ -687,7 +687,7 @@ def learn(
     if bandit.n_types == 1 or (sessions.features is None and sessions.persons is None):
         return None
     log = sessions.load()
-    terms, remarks = ((), ()) if log.features is None else terms_of(_looked_at(log.features, rng))
+    terms, remarks = ((), ()) if log.features is None else make_columns(_looked_at(log.features, rng))
     sentences = [f"{remark}: not used" for remark in remarks]
     size = _CELLS // (1 + sum(term.n_terms for term in terms))
     if log.features is not None and len(log) > size and log.features.n_rows > size:
@@ -736,7 +736,7 @@ def told(
     """
     logs = [one.sessions.load() for one in (seen, held)]
     features = [log.features for log in logs]
-    terms = () if features[0] is None else terms_of(_looked_at(features[0], rng))[0]
+    terms = () if features[0] is None else make_columns(_looked_at(features[0], rng))[0]
     if bandit.n_types == 1 or not terms:
         return np.zeros(len(logs[1]))
     tasks = [_task(log, one, bandit, arm_prior, passes) for log, one in zip(logs, (seen, held), strict=True)]

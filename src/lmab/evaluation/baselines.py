@@ -53,7 +53,7 @@ class Baselines:
 
     def table(self, model: LatentBandit, prior: TypePrior | None) -> dict[str, float]:
         """Return the value of each baseline on a model, by name."""
-        people = None if prior is None else prior.people_of()
+        people = None if prior is None else prior.resolve_features()
         mass = model.weights[None]
         if prior is not None and people is not None:
             centres, shares, _ = clustered(prior.weights(people.features), people.shares, MOST)

@@ -397,7 +397,7 @@ def _with_one_more(
 def _may_leave_by_type(estimate: Estimate) -> bool:
     """Whether types may leave differently though the log did not say so clearly: then the claims allow for it."""
     bandit = estimate.bandit
-    known = bandit.leaving is not None and not bandit.leaves_by_type
+    known = bandit.leaving is not None and not bandit.has_informative_attrition
     return known and estimate.n_types > 1 and estimate.type_prior is None and estimate.selection is None
 
 

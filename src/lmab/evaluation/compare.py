@@ -21,7 +21,7 @@ from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
 from ..planning.problem import Plan, policy_of
-from ..policies.histories import log_starts
+from ..policies.histories import initial_memories
 from ..policies.policy import Policy, State
 from ..simulation import simulate
 from .importance import WEIGHT, Interval, Range, Sums, Tails, estimates, jackknife, student_reach, without_each
@@ -302,7 +302,7 @@ def _first_difference(policy: Policy, other: Policy, log: Sessions, horizon: int
     if not (policy.deterministic and other.deterministic):
         return first
     both, memory = (policy.compact(), other.compact()), dict[tuple[Any, ...], bool]()
-    starts = [log_starts(one, log) for one in (policy, other)]
+    starts = [initial_memories(one, log) for one in (policy, other)]
     if any(one is not None for one in starts):
         return _first_difference_known((policy, other), starts, log, horizon)
     for number in range(len(log)):

@@ -28,7 +28,7 @@ from ..planning.once.backups import UsedPlans, at_children
 from ..planning.once.lookahead import OnceLookaheadPolicy
 from ..planning.policies import VectorPolicy
 from ..planning.problem import Problem
-from ..policies.histories import NONE, Decisions, Roots, walk
+from ..policies.histories import NONE, Decisions, InitialStates, enumerate_histories
 from ..policies.policy import State, best_allowed
 
 NODE_LIMIT = 200_000  # decisions of one step
@@ -111,11 +111,16 @@ def weighed(weights: Float[Array, "*G M"], earned: Float[Array, "G M"]) -> float
 
 
 def unroll(
-    policy: Decisions, bandit: LatentBandit, horizon: int, *, limit: int | None = None, roots: Roots | None = None
+    policy: Decisions,
+    bandit: LatentBandit,
+    horizon: int,
+    *,
+    limit: int | None = None,
+    roots: InitialStates | None = None,
 ) -> DecisionTree:
     """The tree of a policy: all histories that can happen under `bandit`, whose rewards take finitely many values."""
     remedy = "plan for a shorter horizon"
-    levels = walk(policy, bandit, horizon, limit=limit or NODE_LIMIT, remedy=remedy, roots=roots)
+    levels = enumerate_histories(policy, bandit, horizon, limit=limit or NODE_LIMIT, remedy=remedy, roots=roots)
     return DecisionTree(tuple(TreeLevel(level.arms, level.children, level.mass.sum(axis=1)) for level in levels))
 
 

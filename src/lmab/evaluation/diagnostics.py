@@ -82,7 +82,7 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     traits = estimate.factors is not None
     rarest = 1.0 if traits else float(bandit.weights.min())
     rare = np.flatnonzero(sessions.plays * rarest < _PLAYS)
-    by_type = bandit.leaves_by_type  # attrition by type biases the moments, which no weights correct
+    by_type = bandit.has_informative_attrition  # attrition by type biases the moments, which no weights correct
     rank, core = (None, ()) if by_type else _core(sessions, bandit.rewards.family, rng)
     return Identifiability(
         n_types=bandit.n_types,

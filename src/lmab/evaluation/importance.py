@@ -28,7 +28,7 @@ from ..data.sessions import Sessions
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.rewards import MAX_VALUES
-from ..policies.histories import log_starts
+from ..policies.histories import initial_memories
 from ..policies.policy import Policy, State
 
 REWARD, WEIGHT, ROBUST, REACHED = range(4)  # what is summed for each step
@@ -75,7 +75,7 @@ def contributions(
     policy: Policy, sessions: Sessions, horizon: int, model: LatentBandit | None, outlook: Float[Array, "H M"] | None
 ) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n 4 H"]]]:
     """For each chunk: the rows of its sessions, and what each adds to the sums; all start from what is known."""
-    memory = log_starts(policy, sessions)
+    memory = initial_memories(policy, sessions)
     for start in range(0, len(sessions), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(sessions)))
         part = np.zeros((len(rows), 4, horizon))

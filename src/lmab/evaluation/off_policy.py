@@ -29,7 +29,7 @@ from ..data.features import LEFT
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidData
 from ..model.bandit import LatentBandit
-from ..policies.histories import log_starts
+from ..policies.histories import initial_memories
 from ..policies.policy import Policy, State
 from .importance import (
     REACHED,
@@ -341,7 +341,7 @@ def with_propensities(sessions: Sessions, policy: Policy) -> Sessions:
         >>> with_propensities(log, lmab.Uniform(2)).propensities
         array([0.5, 0.5, 0.5, 0.5])
     """
-    chances, memory = np.empty(sessions.n_steps), log_starts(policy, sessions)
+    chances, memory = np.empty(sessions.n_steps), initial_memories(policy, sessions)
     for start in range(0, len(sessions), _CHUNK):
         rows = np.arange(start, min(start + _CHUNK, len(sessions)))
         state = policy.start(len(rows)) if memory is None else State(0, memory[rows], single=False)

@@ -28,13 +28,13 @@ from ..estimation.traits.surface import Factors
 from ..estimation.type_priors import MOST_GROUPS
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..model.type_prior import clustered, nearest
 from ..planning.policies import VectorPolicy
 from ..planning.problem import Plan
-from ..policies.histories import Roots, known_start
+from ..policies.belief_policies import Greedy
+from ..policies.histories import InitialStates, start_from_features
 from ..policies.policy import Policy, State
-from ..policies.small import Greedy
 from ..policies.wrappers import Relabelled
 from .baselines import Baselines
 from .decision_tree import (
@@ -127,7 +127,7 @@ class Groups:
     def of(cls, estimate: Estimate, plan: Plan) -> Groups:
         """The people of an estimate as the policy of a plan for it knows them."""
         prior, policy = estimate.type_prior, plan.policy
-        people = None if prior is None or policy.type_prior is None else prior.people_of()
+        people = None if prior is None or policy.type_prior is None else prior.resolve_features()
         log = estimate.sessions.features if people is not None else None
         if prior is None or people is None or log is None:
             return cls.alone(estimate.bandit, policy)
@@ -135,7 +135,7 @@ class Groups:
         centres, shares, own = clustered(known, people.shares, MOST_GROUPS)
         near = ((known - centres[own]) ** 2).sum(axis=1)
         middle = [int(np.where(own == g, near, np.inf).argmin()) for g in range(len(centres))]
-        start = known_start(policy, len(centres), people.features.take(middle)).memory
+        start = start_from_features(policy, len(centres), people.features.take(middle)).memory
         rows = log.only(prior.columns)
         each = nearest(prior.weights(replace(rows, rows=np.arange(rows.n_rows, dtype=np.int32))), centres)
         return cls(start, shares, centres, len(centres) == len(known), each[rows.rows])
@@ -161,11 +161,11 @@ class Groups:
         """Weights of the groups, or of everybody, times the shares."""
         return self.shares[:, None] * np.broadcast_to(weights, (len(self), weights.shape[-1]))
 
-    def roots(self, memory: Float[Array, "G K"], weights: Float[Array, "*G M"]) -> Roots:
+    def roots(self, memory: Float[Array, "G K"], weights: Float[Array, "*G M"]) -> InitialStates:
         """Where sessions start that a policy made for these weights plays."""
         begin = memory.copy()
         begin[:, : weights.shape[-1]] = weights
-        return Roots(State(0, begin, single=False), self.masses(weights))
+        return InitialStates(State(0, begin, single=False), self.masses(weights))
 
 
 class Replanner:
@@ -198,7 +198,7 @@ class Replanner:
     def _written_out(self, bandit: LatentBandit) -> tuple[LatentBandit, DecisionTree]:
         """Return the estimate with rewards as they are cut, and the tree of the plan on it."""
         model = LatentBandit(bandit.weights, discrete(bandit.rewards, self._cut), leaving=bandit.leaving)
-        roots = Roots(self._groups.state, self._groups.mass)
+        roots = InitialStates(self._groups.state, self._groups.mass)
         return model, unroll(self._plan.policy, model, self._plan.horizon, limit=WRITTEN_OUT, roots=roots)
 
     @property
@@ -572,9 +572,9 @@ class Crowd:
                 rewards = model.rewards.quantile(self.types, arms, self.luck[:, step])
                 state = policy.observe(state, arms, rewards)
                 if model.leaving is not None:
-                    shares = shares * (1 - model.leaving[self.types, arms, model.left_after(rewards)])
+                    shares = shares * (1 - model.leaving[self.types, arms, model.leaving_columns(rewards)])
                 elif stays is not None and model.rewards.values is not None:
-                    shares = shares * stays[index_among(model.rewards.values, rewards)]
+                    shares = shares * stays[encode_values(model.rewards.values, rewards)]
         kinds = self.groups * model.n_types + self.types
         means = np.bincount(kinds, sums) / np.bincount(kinds)
         return Earned(paid, plays, float(np.sqrt(((sums - means[kinds]) ** 2).sum())))

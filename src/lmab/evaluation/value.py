@@ -18,8 +18,8 @@ from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior
 from ..planning.problem import Plan, policy_of
-from ..policies.histories import Roots, roots_of, walk
-from ..policies.policy import Policy, bandit_behind
+from ..policies.histories import InitialStates, enumerate_histories, initial_states
+from ..policies.policy import Policy, underlying_bandit
 from ..simulation import check_fits, draw_each, draw_types, interact
 from . import off_policy
 
@@ -153,15 +153,15 @@ class People(NamedTuple):
             check_type_prior(self.type_prior, bandit.n_types)
         return self
 
-    def roots(self, policy: Policy, bandit: LatentBandit) -> Roots:
+    def roots(self, policy: Policy, bandit: LatentBandit) -> InitialStates:
         """Where they start under a policy."""
-        return roots_of(policy, bandit, self.type_prior, self.features)
+        return initial_states(policy, bandit, self.type_prior, self.features)
 
     def draw(self, bandit: LatentBandit, n: int, rng: np.random.Generator) -> tuple[Integer[Array, "n"], Any]:
         """The types of n sessions, and their features."""
         if self.type_prior is None:
             return draw_types(bandit, n, rng), None
-        people = self.type_prior.people_of(self.features)
+        people = self.type_prior.resolve_features(self.features)
         known = None if people is None else people.draw(n, rng)
         weights = self.type_prior.weights(known)
         return draw_each(np.broadcast_to(weights, (n, bandit.n_types)), rng), known
@@ -179,7 +179,7 @@ def prior_behind(policy: Policy | Plan | None, model: LatentBandit | Estimate) -
     if found is not None or policy is None:
         return found
     policy = policy_of(policy)
-    return policy.type_prior if bandit_behind(policy) == bandit else None
+    return policy.type_prior if underlying_bandit(policy) == bandit else None
 
 
 def weigh(
@@ -328,7 +328,9 @@ def _exact(policy: Policy, bandit: LatentBandit, horizon: int, people: People) -
     joint, nodes = np.zeros((horizon, bandit.n_types)), 0
     remedy = "give n_sessions and rng to simulate instead"
     roots = people.roots(policy, bandit)
-    for step, level in enumerate(walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy, roots=roots)):
+    for step, level in enumerate(
+        enumerate_histories(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy, roots=roots)
+    ):
         joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
         nodes += len(level.arms)
     return joint, nodes

@@ -18,7 +18,7 @@ from ..estimation.result import Estimate
 from ..estimation.traits.traits import Traits
 from ..model.bandit import LatentBandit
 from ..moments.second import subspace
-from ..policies.small import Thompson, Uniform
+from ..policies.belief_policies import Thompson, Uniform
 from .learner import (
     RANK,
     Campaign,

@@ -15,10 +15,15 @@ from .._html import card, percent
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_count, check_distribution, choices, whole
 from ..errors import InvalidArgument, InvalidFile
+from .attrition_values import (
+    best_fixed_sequence,
+    constant_arm_values,
+    known_type_values,
+    known_type_values_without_repeats,
+)
 from .categorical import Categorical
 from .counts import Counts
 from .gaussian import Gaussian
-from .leaving import best_list, known, known_once, one_arm
 from .rewards import Channel, Rewards, permutation, take
 
 FAMILIES: dict[str, type[Rewards]] = {
@@ -106,12 +111,12 @@ class LatentBandit:
         return self.rewards.n_arms
 
     @property
-    def by_size(self) -> list[int]:
+    def types_by_weight(self) -> list[int]:
         """Return the types in the order of decreasing weight, in which pages and commands number them 1, 2, ...
 
         Examples:
             >>> import lmab
-            >>> lmab.LatentBandit.bernoulli([0.2, 0.5, 0.3], [[0.9], [0.1], [0.5]]).by_size
+            >>> lmab.LatentBandit.bernoulli([0.2, 0.5, 0.3], [[0.9], [0.1], [0.5]]).types_by_weight
             [1, 2, 0]
         """
         return np.argsort(-self.weights, kind="stable").tolist()
@@ -136,10 +141,10 @@ class LatentBandit:
     @cached_property
     def people_leave(self) -> bool:
         """Return whether a session may end before the horizon."""
-        return self.leaving is not None and bool((self.leaving * self._left_after > 0).any())
+        return self.leaving is not None and bool((self.leaving * self._leaving_column_probabilities > 0).any())
 
     @cached_property
-    def _left_after(self) -> Float[Array, "M A Z"]:
+    def _leaving_column_probabilities(self) -> Float[Array, "M A Z"]:
         """Return the probability of each entry of the last axis of `leaving`: a value, or all counts from some count
         on.
         """
@@ -147,13 +152,13 @@ class LatentBandit:
         assert not isinstance(self.rewards, Gaussian)
         return self.rewards.shares_of_places(self.leaving.shape[2])
 
-    def left_after(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
+    def leaving_columns(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
         """Return the index of each reward along the last axis of `leaving`.
 
         Examples:
             >>> import numpy as np, lmab
             >>> bandit = lmab.LatentBandit.counts([1.0], [[2.0]], leaving=[[[0.5, 0.2, 0.1]]])
-            >>> bandit.left_after(np.array([0.0, 1.0, 9.0]))
+            >>> bandit.leaving_columns(np.array([0.0, 1.0, 9.0]))
             array([0, 1, 2])
         """
         assert self.leaving is not None
@@ -165,16 +170,18 @@ class LatentBandit:
         """Return the probability that a session continues after an arm, for each type."""
         if self.leaving is None:
             return np.ones(self.means.shape)
-        return np.maximum(1.0 - (self._left_after * self.leaving).sum(axis=2), 0.0)  # 1.0 if nobody leaves
+        return np.maximum(
+            1.0 - (self._leaving_column_probabilities * self.leaving).sum(axis=2), 0.0
+        )  # 1.0 if nobody leaves
 
     @property
-    def leaves_by_type(self) -> bool:
+    def has_informative_attrition(self) -> bool:
         """Return whether types differ in leaving after the same arm and value, so that survival is informative.
 
         Examples:
             >>> import lmab
             >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.8], [0.4]], leaving=[[[0.5, 0.0]], [[0.1, 0.0]]])
-            >>> bandit.leaves_by_type
+            >>> bandit.has_informative_attrition
             True
         """
         return self.leaving is not None and bool((self.leaving != self.leaving[:1]).any())
@@ -210,7 +217,7 @@ class LatentBandit:
         likelihoods = self.rewards.evidence(arms, rewards)
         if self.leaving is None:
             return likelihoods
-        return likelihoods * (1 - self.leaving[:, np.asarray(arms), self.left_after(rewards)].T)
+        return likelihoods * (1 - self.leaving[:, np.asarray(arms), self.leaving_columns(rewards)].T)
 
     @cached_property
     def _rows(self) -> dict[tuple[int, float], Float[Array, "1 M"]]:
@@ -292,9 +299,9 @@ class LatentBandit:
         values = self.weights @ self.means
         first = np.empty(0, np.int64)
         if self.people_leave and repeats:
-            values = one_arm(self.means.T, self.stays.T, horizon)[-1] @ self.weights
+            values = constant_arm_values(self.means.T, self.stays.T, horizon)[-1] @ self.weights
         elif self.people_leave:
-            first = best_list(self.means.T, self.stays.T, self.weights, n_arms)[0]
+            first = best_fixed_sequence(self.means.T, self.stays.T, self.weights, n_arms)[0]
         order = np.argsort(-values, kind="stable")
         return (*first.tolist(), *order[~np.isin(order, first)].tolist())
 
@@ -311,8 +318,11 @@ class LatentBandit:
         if self.people_leave:
             means, stays = self.means.T, self.stays.T
             if repeats:
-                return float(self.weights @ known(means, stays, horizon).best[-1])
-            return float(self.weights @ known_once(means, stays, np.zeros((1, len(means)), bool), horizon)[0])
+                return float(self.weights @ known_type_values(means, stays, horizon).best[-1])
+            return float(
+                self.weights
+                @ known_type_values_without_repeats(means, stays, np.zeros((1, len(means)), bool), horizon)[0]
+            )
         best = -np.partition(-self.means, n_arms - 1, axis=1)[:, :n_arms]
         return horizon / n_arms * float(self.weights @ best.sum(axis=1))
 
@@ -375,8 +385,8 @@ class LatentBandit:
     def _leaving_with_arms(self, count: int) -> Float[Array, "M B Z"]:
         """Return the leaving probabilities with `count` more arms: by value, the average over types and arms."""
         assert self.leaving is not None
-        seen = np.einsum("m,maz->z", self.weights, self._left_after)
-        left = np.einsum("m,maz,maz->z", self.weights, self._left_after, self.leaving)
+        seen = np.einsum("m,maz->z", self.weights, self._leaving_column_probabilities)
+        left = np.einsum("m,maz,maz->z", self.weights, self._leaving_column_probabilities, self.leaving)
         average = np.where(seen > 0, left / np.where(seen > 0, seen, 1.0), self.leaving.mean(axis=(0, 1)))
         new = np.broadcast_to(average, (self.n_types, count, len(average)))
         return np.concatenate([self.leaving, new], axis=1)

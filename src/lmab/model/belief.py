@@ -70,7 +70,9 @@ def normalise(belief: Float[Array, "*n M"]) -> Float[Array, "*n M"]:
     return belief / belief.sum(axis=-1, keepdims=True)
 
 
-def before_steps(bandit: LatentBandit, sessions: Sessions) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n M"]]]:
+def predictive_beliefs(
+    bandit: LatentBandit, sessions: Sessions
+) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n M"]]]:
     """Yield, for each step position, the rows of the log (at most one per session) and their normalised beliefs.
 
     Under any logging policy, the next reward given the session so far and the arm is distributed according to this
@@ -100,7 +102,9 @@ def posterior(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
     return result
 
 
-def log_stays(bandit: LatentBandit, sessions: Sessions, steps: slice = slice(None)) -> Float[Array, "s M"]:
+def log_attrition_likelihood(
+    bandit: LatentBandit, sessions: Sessions, steps: slice = slice(None)
+) -> Float[Array, "s M"]:
     """Return, for each type, the log-probability that the session continued or ended after each step.
 
     It is 0 after the last step of a session if it is unknown whether the session ended there.
@@ -109,7 +113,7 @@ def log_stays(bandit: LatentBandit, sessions: Sessions, steps: slice = slice(Non
     after = np.full(sessions.n_steps, WENT_ON, np.uint8)
     after[sessions.offsets[1:] - 1] = UNKNOWN if sessions.endings is None else sessions.endings
     after = after[steps]
-    places = bandit.left_after(sessions.rewards[steps])
+    places = bandit.leaving_columns(sessions.rewards[steps])
     chance = bandit.leaving[:, sessions.arms[steps], places].T
     with np.errstate(divide="ignore"):
         logs = np.where((after == LEFT)[:, None], np.log(chance), np.log1p(-chance))
@@ -126,7 +130,7 @@ def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
             steps = slice(start, start + _CHUNK)
             terms = bandit.rewards.log_likelihood(sessions.arms[steps], sessions.rewards[steps])
             if bandit.leaving is not None:
-                terms = terms + log_stays(bandit, sessions, steps)
+                terms = terms + log_attrition_likelihood(bandit, sessions, steps)
             rows, first = np.unique(owner[steps], return_index=True)
             logs[rows] += np.add.reduceat(terms, first, axis=0)
     return logs

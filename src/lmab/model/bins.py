@@ -42,7 +42,7 @@ class Bins:
         return cls(edges[filled[1:] - 1], sums[filled] / counts[filled])
 
     @classmethod
-    def with_zero_apart(cls, rewards: Float[Array, "S"], n_bins: int = BINS) -> Bins:
+    def with_zero_bin(cls, rewards: Float[Array, "S"], n_bins: int = BINS) -> Bins:
         """Return a bin for 0 alone, if rewards of 0 occur, and at most `n_bins` quantile bins of the other rewards.
 
         The value of a bin is the mean of its rewards, so the mean of the log does not change. Rewards that are mostly 0
@@ -52,7 +52,7 @@ class Bins:
 
         Examples:
             >>> import numpy as np
-            >>> bins = Bins.with_zero_apart(np.array([0.0, 0.0, 0.0, 1.0, 3.0, 10.0, 20.0]), 2)
+            >>> bins = Bins.with_zero_bin(np.array([0.0, 0.0, 0.0, 1.0, 3.0, 10.0, 20.0]), 2)
             >>> bins.values
             array([ 0.,  2., 15.])
             >>> bins.apply(np.array([0.0, 0.1, 99.0]))
@@ -61,8 +61,8 @@ class Bins:
         return cls._zero_apart(lambda: [rewards], n_bins)
 
     @classmethod
-    def of_amounts(cls, sessions: Sessions | Packed, n_bins: int = BINS) -> Bins:
-        """Return the bins of `with_zero_apart` for the rewards of a log, which are read in chunks."""
+    def with_zero_bin_from_log(cls, sessions: Sessions | Packed, n_bins: int = BINS) -> Bins:
+        """Return the bins of `with_zero_bin` for the rewards of a log, which are read in chunks."""
         return cls._zero_apart(lambda: (chunk.rewards for chunk in sessions.chunks(_SESSIONS)), n_bins)
 
     @classmethod
@@ -82,7 +82,7 @@ class Bins:
         return cls.at_quantiles(sessions.rewards, int(np.clip(round(len(sessions) ** (1 / 3)), *_REFINED)))
 
     @classmethod
-    def on_grid(cls, horizon: int, epsilon: float, scale: float = 1.0, *, beyond: str = "ends") -> Bins:
+    def appendix_grid(cls, horizon: int, epsilon: float, scale: float = 1.0, *, beyond: str = "ends") -> Bins:
         """Return the grid of appendix B.2 for rewards of standard deviation `scale`, which are rounded down to it.
 
         Rewards beyond the grid stay at its "ends", or become "zero" as in the paper. Learners leave them at the ends: a
@@ -101,7 +101,7 @@ class Bins:
         grid.
         """
         if bins is None:
-            return cls.on_grid(sessions.horizon, epsilon, scale or 1.0)
+            return cls.appendix_grid(sessions.horizon, epsilon, scale or 1.0)
         return cls.refined(sessions) if isinstance(bins, str) else cls.at_quantiles(sessions.rewards, bins)
 
     def edges_between(self, values: Float[Array, "V"]) -> Float[Array, "F"]:

@@ -13,7 +13,7 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_distribution
 from ..errors import InvalidArgument
 from ..files import Record
-from .rewards import Channel, index_among, take
+from .rewards import Channel, encode_values, take
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class Categorical:
         """Return the index of each reward among `values`; raise for others, unless `edges` assign them to a bin."""
         if self.edges is not None:
             return np.searchsorted(self.edges, rewards, side="right")
-        return index_among(self.values, rewards)
+        return encode_values(self.values, rewards)
 
     def codes(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
         """Return the code a*Z + z in [0, A*Z) of each step, in the smallest unsigned integer type."""

@@ -111,7 +111,7 @@ def distinct_values(rewards: Float[Array, "S"] | Iterable[Float[Array, "_"]], *,
     return values
 
 
-def index_among(
+def encode_values(
     values: Float[Array, "Z"], rewards: Shaped[Array, "n"], *, first_step: int = 0, others: bool = False
 ) -> Integer[Array, "n"]:
     """Return the index of each reward among `values`; all other code gets indices of rewards from this function.
@@ -121,7 +121,7 @@ def index_among(
 
     Examples:
         >>> import numpy as np
-        >>> index_among(np.array([0.0, 1.0]), np.array([1.0, 0.5]), others=True)
+        >>> encode_values(np.array([0.0, 1.0]), np.array([1.0, 0.5]), others=True)
         array([1, 2])
     """
     order = np.argsort(values)

@@ -144,7 +144,7 @@ class Numeric:
 Term = Category | Numeric
 
 
-class ColumnShown(NamedTuple):
+class ColumnTable(NamedTuple):
     """Type weights for the values of one column, for tables."""
 
     name: str
@@ -290,14 +290,14 @@ class TypePrior:
             term.name: {value: self.weights({term.name: [value]})[0] for value in term.examples} for term in self.terms
         }
 
-    def shown(self) -> list[ColumnShown]:
+    def shown(self) -> list[ColumnTable]:
         """Return the weights for the most frequent values of each column, with names for tables."""
         column_tables = []
         for term in self.terms:
             values: Any = term.most_frequent(_SHOWN)
             weights = self.weights({term.name: list(values)})
             rows = tuple((term.named(value), row) for value, row in zip(values, weights, strict=True))
-            column_tables.append(ColumnShown(term.name, rows, len(term.examples)))
+            column_tables.append(ColumnTable(term.name, rows, len(term.examples)))
         return column_tables
 
     def relabel(self, types: Sequence[int]) -> TypePrior:
@@ -329,7 +329,7 @@ class TypePrior:
             return self.people.draw(n, rng)
         return Features.of({term.name: term.draw(n, rng) for term in self.terms}, n)
 
-    def people_of(self, features: Mapping[str, Any] | None = None) -> People | None:
+    def resolve_features(self, features: Mapping[str, Any] | None = None) -> People | None:
         """Return the distribution of given features, of the log, or of a sample; None if there are no columns."""
         if not self.terms:
             if features is not None:
@@ -430,12 +430,12 @@ def softmax(logits: Float[Array, "n M"]) -> Float[Array, "n M"]:
     )
 
 
-def terms_of(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
+def make_columns(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
     """Return the encodings of the informative columns, and a remark on each column that cannot be used.
 
     Examples:
         >>> features = Features.of({"land": ["de", "fr"] * 5, "age": [3.0] * 10}, 10)
-        >>> terms_of(features)
+        >>> make_columns(features)
         ((Category(name='land', levels=('de', 'fr'), shares=(0.5, 0.5)),), ("'age' is the same in all sessions",))
     """
     counts = np.bincount(features.rows, minlength=features.n_rows).astype(float)

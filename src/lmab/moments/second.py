@@ -15,7 +15,7 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument
 from ..model.bandit import FAMILIES
-from ..model.rewards import MAX_VALUES, distinct_values, index_among
+from ..model.rewards import MAX_VALUES, distinct_values, encode_values
 
 _PAIRS = ("all", "first-two")
 _MAX_FEATURES = 5000  # a D x D matrix is held in memory
@@ -140,7 +140,7 @@ def second_moments(
         arms, steps = np.asarray(chunk.arms, np.int64), np.ones(chunk.n_steps)
         features, weights = arms, chunk.rewards
         if values is not None:
-            features, weights = arms * per_arm + index_among(values, chunk.rewards), steps
+            features, weights = arms * per_arm + encode_values(values, chunk.rewards), steps
         reached = None if stays is None else stays.weights(chunk)
         sums += _pair_sums(chunk, features, weights, size, reached)
         plays += _pair_sums(chunk, arms, steps, sessions.n_arms, reached)
@@ -192,7 +192,7 @@ class Stays:
             require_nobody_left(f"moments of more than {MAX_VALUES} distinct rewards", sessions)
         cells = np.zeros((2, sessions.n_arms * len(values)))
         for chunk in _chunks(sessions, "all", half):
-            code = np.asarray(chunk.arms, np.int64) * len(values) + index_among(values, chunk.rewards)
+            code = np.asarray(chunk.arms, np.int64) * len(values) + encode_values(values, chunk.rewards)
             last = chunk.offsets[1:] - 1
             went_on = np.ones(chunk.n_steps)
             went_on[last] = chunk.endings == WENT_ON
@@ -204,7 +204,7 @@ class Stays:
 
     def weights(self, sessions: Sessions) -> Float[Array, "S"]:
         """What each step of these sessions counts as."""
-        logs = self.logs[sessions.arms, index_among(self.values, sessions.rewards)]
+        logs = self.logs[sessions.arms, encode_values(self.values, sessions.rewards)]
         logs[sessions.offsets[1:] - 1] = 0.0  # what came after the last step changes no weight
         before = np.cumsum(logs) - logs
         return np.exp(before - np.repeat(before[sessions.offsets[:-1]], sessions.lengths))

@@ -25,8 +25,8 @@ from ..learning.learner import (
     planned_on_estimate,
 )
 from ..model.bandit import LatentBandit
+from ..policies.belief_policies import Uniform
 from ..policies.ranking import Ranking
-from ..policies.small import Uniform
 from .tensor_decomposition import TensorDecomposition
 
 

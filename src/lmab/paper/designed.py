@@ -39,7 +39,7 @@ from ..model.categorical import Categorical
 from ..model.gaussian import Gaussian
 from ..moments.core_set import Design, design
 from ..moments.second import Subspace, subspace
-from ..policies.small import Uniform
+from ..policies.belief_policies import Uniform
 from . import algorithm_1
 from .moment_matching import MomentMatching, reconstruct
 from .theory import identifiable

@@ -16,7 +16,7 @@ from ..checks import check_count
 from ..data.packed import Packed
 from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..moments.core_set import Design
 
 _MAX_ENTRIES = 200_000
@@ -93,7 +93,7 @@ def _observed(
         for column, slot in enumerate(own):
             event = pairs[slot][1] if isinstance(pairs[slot][1], frozenset) else {pairs[slot][1]}
             hit[group, :-1, column] = [value in event for value in values.tolist()]
-    return slots, hit[groups, index_among(values, sessions.rewards, others=True)]
+    return slots, hit[groups, encode_values(values, sessions.rewards, others=True)]
 
 
 def _multi_indices(pairs: Pairs, degree: int) -> Integer[Array, "R l"]:

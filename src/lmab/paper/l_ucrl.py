@@ -36,8 +36,8 @@ from ..learning.learner import (
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
+from ..policies.belief_policies import BeliefPolicy, Uniform
 from ..policies.policy import State, best_allowed
-from ..policies.small import BeliefPolicy, Uniform
 from ..simulation import draw_types, simulate
 from .tensor_decomposition import TensorDecomposition
 

@@ -15,7 +15,7 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument, Status
 from ..estimation.passes import session_edges, spans
 from ..estimation.result import Estimate, Estimator, Progress, Request, Starts, finish
-from ..model.rewards import index_among
+from ..model.rewards import encode_values
 from ..moments.second import Moments, Stays, second_moments
 from ..parallel import SERIAL, Passes
 
@@ -173,7 +173,9 @@ def _thirds(
             if values is None:
                 rows = features[arms] * (rewards / frequency[arms])[:, None]
             else:
-                rows = features[arms * np.int64(len(values)) + index_among(values, rewards)] / frequency[arms][:, None]
+                rows = (
+                    features[arms * np.int64(len(values)) + encode_values(values, rewards)] / frequency[arms][:, None]
+                )
             lengths = np.diff(offsets)
             if reached is None:
                 total[number] += _triples(rows, offsets[:-1] - offsets[0], lengths)

@@ -247,7 +247,7 @@ def _people(given: Any, model: LatentBandit, type_prior: TypePrior | None, featu
     check_type_prior(prior, model.n_types)
     if not prior.columns:
         return _People(prior, model.weights[None], np.ones(1))
-    who = prior.people_of(features)
+    who = prior.resolve_features(features)
     assert who is not None
     each, counts = prior.weights(who.features), who.shares
     each = each.round(12)

@@ -15,13 +15,13 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, TooLarge
 from ..model import belief
+from ..model.attrition_values import known_type_values
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
-from ..model.leaving import known
 from ..model.type_prior import TypePrior
-from ..policies.histories import NONE, Tree, grow, walk
+from ..policies.belief_policies import BeliefPolicy
+from ..policies.histories import NONE, Tree, enumerate_histories, grow
 from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed, restore_policy
-from ..policies.small import BeliefPolicy
 from .problem import BINS, Problem
 
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
@@ -288,7 +288,7 @@ class VectorPolicy(PlannedPolicy):
         taken for the average one.
         """
         prior = self.type_prior
-        people = None if prior is None else prior.people_of()
+        people = None if prior is None else prior.resolve_features()
         if prior is None or people is None:
             return None
         values = prior.weights(people.features) @ self._stage(self.horizon).T
@@ -305,7 +305,7 @@ class VectorPolicy(PlannedPolicy):
 
     def compact(self) -> Compact:
         """The same decisions for one session at a time, in a few microseconds each."""
-        return Compact(self, QuickVectors(self))
+        return Compact(self, VectorFastPath(self))
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         remaining, depth = self._remaining(state), self._depth(state.step)
@@ -402,7 +402,7 @@ class VectorPolicy(PlannedPolicy):
         return cls(bandit, *arrays, **record.fields, type_prior=cls._prior_of(record))
 
 
-class QuickVectors:
+class VectorFastPath:
     """The decisions of a `VectorPolicy` for one session, without arrays of sessions and masks.
 
     What is rare is left to the policy: a reward that is met for the first time, a belief near the end of the numeric
@@ -459,9 +459,11 @@ def worth_at_least(policy: PlannedPolicy, problem: Problem) -> float:
     if problem.priors is not None:
         return float(problem.weights @ problem.known.worst[-1])
     total, seen, stays = 0.0, 0.0, problem.bandit.stays.T
-    worst = known(problem.bandit.means.T, stays, problem.horizon).worst
+    worst = known_type_values(problem.bandit.means.T, stays, problem.horizon).worst
     try:
-        for level in walk(policy, problem.bandit, problem.horizon, limit=_WALKED, remedy="none is needed"):
+        for level in enumerate_histories(
+            policy, problem.bandit, problem.horizon, limit=_WALKED, remedy="none is needed"
+        ):
             total = seen + float(np.einsum("nm,nm->", level.mass, problem.bandit.means.T[level.arms]))
             seen = total
             left = problem.horizon - level.state.step - 1
@@ -607,7 +609,7 @@ def _decisions(
 ) -> list[tuple[Integer[Array, "n"], Integer[Array, "n Z"]]]:
     """Per step: the arm at every history, and for every reward which history of the next step follows."""
     found, total, remedy = [], 0, "raise max_nodes"
-    for level in walk(policy, bandit, horizon, limit=max_nodes, remedy=remedy):
+    for level in enumerate_histories(policy, bandit, horizon, limit=max_nodes, remedy=remedy):
         total += len(level.arms)
         if total > max_nodes:
             raise TooLarge(f"the graph would need {total} nodes for its first steps, more than {max_nodes}: {remedy}")

@@ -18,8 +18,14 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
+from ..model.attrition_values import (
+    KnownTypeValues,
+    arm_orders_by_type,
+    best_fixed_sequence,
+    constant_arm_values,
+    known_type_values,
+)
 from ..model.bandit import LatentBandit
-from ..model.leaving import Extremes, best_list, known, lists_by_type, one_arm
 from ..model.type_prior import TypePrior
 from ..policies.policy import Policy, restore_policy
 from .step_model import StepModel
@@ -227,9 +233,9 @@ class Problem:
         return StepModel.of(self.means, self.table, self.horizon, has_attrition=self.people_leave)
 
     @cached_property
-    def known(self) -> Extremes:
+    def known(self) -> KnownTypeValues:
         """What the best and the worst plan earn in 0, 1, ..., H steps where the type is known."""
-        return known(self.means, self.stays, self.horizon)
+        return known_type_values(self.means, self.stays, self.horizon)
 
     @cached_property
     def fixed_arms(self) -> list[tuple[Float[Array, "_ M"], Integer[Array, "_"]]]:
@@ -237,12 +243,12 @@ class Problem:
         if not self.people_leave:
             arms = self.last_arms
             return [(remaining * self.means[arms], arms) for remaining in range(1, self.horizon + 1)]
-        values = one_arm(self.means, self.stays, self.horizon)[1:]
+        values = constant_arm_values(self.means, self.stays, self.horizon)[1:]
         return [(some[arms], arms) for some, arms in ((each, _not_outdone(each)) for each in values)]
 
     def always(self, steps: int) -> Float[Array, "A M"]:
         """What every arm earns when it is played at each of `steps` steps."""
-        return one_arm(self.means, self.stays, steps)[-1]
+        return constant_arm_values(self.means, self.stays, steps)[-1]
 
     @cached_property
     def orders(self) -> list[Integer[Array, "A"]]:
@@ -254,9 +260,11 @@ class Problem:
         lengths = sorted({1, *(1 << k for k in range(1, self.horizon.bit_length())), self.horizon})
         shown = np.argsort(-prior, kind="stable")[:_ORDERED]
         found = [
-            order for steps in lengths for order in lists_by_type(self.means[:, shown], self.stays[:, shown], steps)
+            order
+            for steps in lengths
+            for order in arm_orders_by_type(self.means[:, shown], self.stays[:, shown], steps)
         ]
-        together = best_list(self.means, self.stays, prior, min(self.horizon, self.n_arms), width=_WIDTH)[0]
+        together = best_fixed_sequence(self.means, self.stays, prior, min(self.horizon, self.n_arms), width=_WIDTH)[0]
         by_mean = np.argsort(-(self.means @ prior), kind="stable")
         found += [np.concatenate([together, np.setdiff1d(by_mean, together, assume_unique=True)]), by_mean]
         return [np.array(order) for order in dict.fromkeys(tuple(order.tolist()) for order in found)]

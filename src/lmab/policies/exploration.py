@@ -1,4 +1,4 @@
-"""Exploration floors: how the exploration of a service is distributed among its arms."""
+"""Exploration floors: the distribution of a service's exploration over its arms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-YOUNG = 100  # plays for each type below which nothing may rely on an arm
-_SPREAD = 0.2  # part of the floor that all arms share; the rest follows what the log lacks
-_FOR_YOUNG = 0.5  # part of the floor that young arms share
+YOUNG = 100  # plays per type from which an arm has enough data to rely on
+_SPREAD = 0.2  # part of the floor that all arms share; the rest goes to arms with little data
+_FOR_YOUNG = 0.5  # part of the floor that arms with little data share
 
 
 def floors(counts: Sequence[int], total: float, n_types: int = 1) -> Any:
@@ -28,10 +28,10 @@ def floors(counts: Sequence[int], total: float, n_types: int = 1) -> Any:
     young = plays < YOUNG * n_types
     if not young.any() or young.all():
         return _by_need(plays, total)
-    found = np.empty(len(plays))
-    found[young] = _by_need(plays[young], _FOR_YOUNG * total)
-    found[~young] = _by_need(plays[~young], (1 - _FOR_YOUNG) * total)
-    return found
+    result = np.empty(len(plays))
+    result[young] = _by_need(plays[young], _FOR_YOUNG * total)
+    result[~young] = _by_need(plays[~young], (1 - _FOR_YOUNG) * total)
+    return result
 
 
 def _by_need(plays: Any, total: float) -> Any:

@@ -1,11 +1,10 @@
-"""Where sessions start, and the walk over all histories that can happen in a session under a policy, step by step.
+"""Initial states of sessions, and the enumeration of all histories of a session under a policy, step by step.
 
-Histories that the policy cannot tell apart are merged. Where the order of what was seen does not matter, histories with
+Histories that the policy cannot distinguish are merged. If the order of observations does not matter, histories with
 equal counts are one, so there are C(D + t - 1, t) of them instead of D^t. A policy that ignores rewards has one history
-for each step.
-Exact values, the trees of certificates, policy graphs and printed trees are all made from this walk.
+for each step. Exact values, the trees of certificates, policy graphs and printed trees all use this enumeration.
 
-A session starts from what is known before it: its features, and the earlier sessions of its person.
+The initial state depends on the features of the session and on the earlier sessions of its person.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from .policy import Policy, State
 
 NONE = -1  # no history follows, because the outcome is impossible or the session is over
 BRANCHES = 3  # branches of a continuous reward
-_LIMIT = 100_000  # histories of one step
+_LIMIT = 100_000  # maximum number of histories of one step
 
 
 class Decisions(Protocol):
-    """What the walk needs of a policy: decisions for n sessions at once. Every deterministic `Policy` has them."""
+    """Interface that the enumeration needs: decisions for n sessions at once. Every deterministic `Policy` has it."""
 
     @property
     def adaptive(self) -> bool: ...
@@ -45,49 +44,53 @@ class Decisions(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
-    """All histories of one length that can happen, what the policy does after each, and what follows."""
+class HistoryLevel:
+    """All possible histories of one length, the decision of the policy after each, and the histories that follow."""
 
-    state: State  # State of the policy, one row per history.
+    state: State  # state of the policy, one row per history
     mass: Float[Array, "n M"]  # weight times probability of the history, for every type
-    arms: Integer[Array, "n"]  # what the policy plays
+    arms: Integer[Array, "n"]  # arm that the policy plays
     children: Integer[Array, "n Z"]  # row of the next level after each outcome of the arm, or NONE
 
 
-class Roots(NamedTuple):
-    """Sessions that start differently under a policy, as the walk begins with them."""
+class InitialStates(NamedTuple):
+    """Distinct initial states of a policy, from which the enumeration begins."""
 
-    state: State  # State of the policy, one row per root.
+    state: State  # state of the policy, one row per initial state
     mass: Float[Array, "k M"]  # share of the sessions that start there, for every type
 
 
-def known_start(policy: Policy, n: int, features: Features | None) -> State:
-    """The state of n sessions before their first step; columns that the policy does not ask for are passed over."""
+def start_from_features(policy: Policy, n: int, features: Features | None) -> State:
+    """Return the state of n sessions before their first step; columns that the policy does not use are ignored."""
     prior = policy.type_prior
-    known = None if features is None or prior is None else features.only(prior.columns)
-    return policy.start(n, features=known) if known else policy.start(n)
+    prior_features = None if features is None or prior is None else features.only(prior.columns)
+    return policy.start(n, features=prior_features) if prior_features else policy.start(n)
 
 
-def roots_of(policy: Policy, bandit: LatentBandit, type_prior: TypePrior | None, features: Any = None) -> Roots:
-    """Where the people start under a policy, whose types are drawn by `type_prior`; None: by the bandit's weights.
+def initial_states(
+    policy: Policy, bandit: LatentBandit, type_prior: TypePrior | None, features: Any = None
+) -> InitialStates:
+    """Return the initial states under a policy if types are drawn from `type_prior`, or from the bandit's weights if
+    None.
 
-    People whom the policy cannot tell apart are one root.
+    Persons that the policy cannot distinguish share one initial state.
     """
-    people = None if type_prior is None else type_prior.people_of(features)
+    people = None if type_prior is None else type_prior.resolve_features(features)
     if type_prior is None or people is None:
-        return Roots(policy.start(1), bandit.weights[None] if type_prior is None else type_prior.weights())
+        return InitialStates(policy.start(1), bandit.weights[None] if type_prior is None else type_prior.weights())
     each = people.shares[:, None] * type_prior.weights(people.features)
-    memory = known_start(policy, len(people), people.features).memory
+    memory = start_from_features(policy, len(people), people.features).memory
     _, first, group = np.unique(memory, axis=0, return_index=True, return_inverse=True)
     mass = np.zeros((len(first), bandit.n_types))
     np.add.at(mass, group.ravel(), each)
-    return Roots(State(0, memory[first], single=False), mass)
+    return InitialStates(State(0, memory[first], single=False), mass)
 
 
-def log_starts(policy: Policy, sessions: Sessions) -> Float[Array, "N K"] | None:
-    """The policy's memory before the first step of each session of a log; None: it is the same for all.
+def initial_memories(policy: Policy, sessions: Sessions) -> Float[Array, "N K"] | None:
+    """Return the policy's memory before the first step of each session of a log; None if it is the same for all.
 
-    A person's later sessions start from the earlier ones of the log, where the policy knows how often types are kept.
+    If the type prior has a probability `keep`, later sessions of a person start from the posterior after the earlier
+    ones.
     """
     prior = policy.type_prior
     if prior is None:
@@ -95,7 +98,7 @@ def log_starts(policy: Policy, sessions: Sessions) -> Float[Array, "N K"] | None
     returning = sessions.persons is not None and prior.keep is not None
     if not returning and (sessions.features is None or not prior.columns):
         return None
-    memory = known_start(policy, len(sessions), sessions.features).memory.copy()
+    memory = start_from_features(policy, len(sessions), sessions.features).memory.copy()
     if not returning:
         return memory
     assert sessions.persons is not None
@@ -106,12 +109,12 @@ def log_starts(policy: Policy, sessions: Sessions) -> Float[Array, "N K"] | None
         for step in range(int(sessions.lengths[earlier].max())):
             live = np.flatnonzero(sessions.lengths[earlier] > step)
             places = sessions.offsets[earlier[live]] + step
-            told = policy.tell(_rows_of(state, live), sessions.arms[places], sessions.rewards[places])
+            informed = policy.tell(_rows_of(state, live), sessions.arms[places], sessions.rewards[places])
             after = state.memory.copy()
-            after[live] = told.memory
+            after[live] = informed.memory
             state = State(0, after, single=False)
-        known = None if sessions.features is None else sessions.features.only(prior.columns).take(later)
-        memory[later] = policy._next_memory(state, known or None)
+        prior_features = None if sessions.features is None else sessions.features.only(prior.columns).take(later)
+        memory[later] = policy._next_memory(state, prior_features or None)
     return memory
 
 
@@ -120,7 +123,7 @@ def _rows_of(state: State, rows: Integer[Array, "n"]) -> State:
 
 
 def _sessions_before(persons: Integer[Array, "N"]) -> Integer[Array, "N"]:
-    """The session that each one follows, of the same person and in the order of the log; NONE: it is the first."""
+    """Return the number of the same person's previous session in the log, for each session; NONE for the first one."""
     order = np.argsort(persons, kind="stable")
     again = np.append(False, persons[order][1:] == persons[order][:-1])
     before = np.full(len(persons), NONE)
@@ -129,7 +132,7 @@ def _sessions_before(persons: Integer[Array, "N"]) -> Integer[Array, "N"]:
 
 
 def _rounds(before: Integer[Array, "N"]) -> Iterator[Integer[Array, "n"]]:
-    """Second sessions of persons, then third ones, and so on."""
+    """Yield the second sessions of persons, then the third ones, and so on."""
     done = before == NONE
     while not done.all():
         ready = np.flatnonzero(~done & done[before])
@@ -137,7 +140,7 @@ def _rounds(before: Integer[Array, "N"]) -> Iterator[Integer[Array, "n"]]:
         done[ready] = True
 
 
-def walk(
+def enumerate_histories(
     policy: Decisions,
     bandit: LatentBandit,
     horizon: int,
@@ -146,44 +149,45 @@ def walk(
     remedy: str,
     merge: bool = True,
     bins: int = 2,
-    roots: Roots | None = None,
-) -> Iterator[Level]:
-    """The levels of `policy` on `bandit`, from the first step to step `horizon`; impossible histories are left out.
+    roots: InitialStates | None = None,
+) -> Iterator[HistoryLevel]:
+    """Yield the levels of `policy` on `bandit`, from the first step to step `horizon`, without impossible histories.
 
-    Where people leave, histories are those of sessions that go on; the walk ends where nobody is left.
+    With attrition, histories belong to sessions that continue; the enumeration ends when no session is left.
 
     Args:
         policy: a deterministic policy.
-        bandit: it says what can happen, and how likely it is.
+        bandit: model that gives the possible outcomes and their probabilities.
         horizon: steps per session.
-        limit: the largest number of histories of one step; where there are more, the walk raises `TooLarge`.
-        remedy: what the error tells the caller to do.
-        merge: merge histories that the policy cannot tell apart; False keeps every sequence.
-        bins: the number of outcomes into which continuous rewards are cut.
-        roots: where the sessions start; None: all as `policy.start` says, with the bandit's weights.
+        limit: the largest number of histories of one step; if there are more, `TooLarge` is raised.
+        remedy: advice to the caller in the error message.
+        merge: merge histories that the policy cannot distinguish; False keeps every sequence.
+        bins: the number of outcomes into which continuous rewards are discretised.
+        roots: the initial states; None means those of `policy.start` with the bandit's weights.
+
 
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> levels = walk(lmab.Greedy(bandit), bandit, 4, limit=100, remedy="plan fewer steps")
+        >>> levels = enumerate_histories(lmab.Greedy(bandit), bandit, 4, limit=100, remedy="plan fewer steps")
         >>> [len(level.arms) for level in levels]
         [1, 2, 3, 5]
     """
     channel = bandit.outcomes(bins)
-    state, mass = roots or Roots(policy.start(1), bandit.weights[None])
-    seen: Integer[Array, "n t"] = np.arange(len(mass))[:, None]  # the root, then codes of what was seen
+    state, mass = roots or InitialStates(policy.start(1), bandit.weights[None])
+    seen: Integer[Array, "n t"] = np.arange(len(mass))[:, None]  # the initial state, then codes of the observations
     for step in range(horizon):
         arms = _decide(policy, state, bandit.n_arms)
         if step + 1 == horizon:
-            yield Level(state, mass, arms, np.full((len(arms), channel.rewards.shape[1]), NONE))
+            yield HistoryLevel(state, mass, arms, np.full((len(arms), channel.rewards.shape[1]), NONE))
             return
         if merge and not policy.adaptive:
             branches = _unseen(channel, mass if bandit.leaving is None else mass * bandit.stays.T[arms])
         else:
             branches = _grown(channel, mass, seen, arms, merge and policy.order_free)
         _check_size(len(branches.parents), step + 1, limit, remedy)
-        yield Level(state, mass, arms, branches.children)
-        if len(branches.parents) == 0:  # everybody has left
+        yield HistoryLevel(state, mass, arms, branches.children)
+        if len(branches.parents) == 0:  # no session is left
             return
         parents, mass, seen = branches.parents, branches.mass, branches.seen
         before = State(state.step, state.memory[parents], single=False)
@@ -191,17 +195,19 @@ def walk(
 
 
 class _Branches(NamedTuple):
-    """The step from one level to the next: k histories of t1 = t + 1 steps."""
+    """Step from one level to the next: k histories of t1 = t + 1 steps."""
 
     children: Integer[Array, "n Z"]
-    parents: Integer[Array, "k"]  # a history that each one continues; any of them where several were merged
-    outcomes: Integer[Array, "k"]  # by this outcome of the parent's arm
+    parents: Integer[Array, "k"]  # a history that each one continues; one of them if several were merged
+    outcomes: Integer[Array, "k"]  # outcome of the parent's arm
     mass: Float[Array, "k M"]
-    seen: Integer[Array, "k t1"]  # the root, and codes of what was seen, in their order or, where merged, sorted
+    seen: Integer[
+        Array, "k t1"
+    ]  # the initial state, and codes of the observations in their order or, if merged, sorted
 
 
 def _unseen(channel: Channel, mass: Float[Array, "n M"]) -> _Branches:
-    """One history per root for a policy that ignores rewards: what was seen makes no difference."""
+    """Return one history per initial state for a policy that ignores rewards, so observations make no difference."""
     rows = np.arange(len(mass))
     children = np.repeat(rows[:, None], channel.rewards.shape[1], axis=1)
     return _Branches(children, rows, np.zeros(len(rows), np.int64), mass, rows[:, None])
@@ -214,7 +220,7 @@ def _grown(
     arms: Integer[Array, "n"],
     merge: bool,
 ) -> _Branches:
-    """Every history with every outcome that can follow; with `merge`, histories with equal counts are one."""
+    """Return every history followed by every possible outcome; with `merge`, histories with equal counts are one."""
     n_values = channel.rewards.shape[1]
     codes = arms[:, None] * n_values + np.arange(n_values)
     grown = mass[:, None, :] * channel.table[codes]
@@ -234,7 +240,7 @@ def _grown(
 
 
 def _keys(rows: Integer[Array, "n t"], n_codes: int) -> Shaped[Array, "n"]:
-    """One key per row, equal for equal rows: a number where it fits into 64 bits, else the bytes of the row."""
+    """Return one key per row, equal for equal rows: an integer if it fits into 64 bits, else the bytes of the row."""
     length = rows.shape[1]
     if n_codes**length < 2**63:
         return rows @ n_codes ** np.arange(length)
@@ -258,7 +264,7 @@ def _check_size(n_histories: int, n_steps: int, limit: int, remedy: str) -> None
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """What the policy does at one point of the session, and what may follow.
+    """Decision of the policy at one point of the session, and the branches that follow.
 
     Examples:
         >>> import lmab
@@ -274,17 +280,19 @@ class Tree:
 
     step: int
     arm: int
-    label: str | int  # the arm's name in the log, or its number
-    probability: float  # Probability that a session gets here.
+    label: str | int  # label of the arm in the log, or its number
+    probability: float  # probability that a session gets here
     belief: Float[Array, "M"]  # probability of each type, before the arm is played
-    branches: tuple[Branch, ...]  # empty where the tree ends
+    branches: tuple[Branch, ...]  # empty at the end of the tree
 
     def _repr_svg_(self) -> str:
-        picture = import_module("..reporting.tree", __package__)  # a floor above: imported only where somebody looks
+        picture = import_module(
+            "..reporting.tree", __package__
+        )  # a higher layer, imported only if the tree is displayed
         return str(picture.tree_svg(self))
 
     def __str__(self) -> str:
-        """The tree as text; types are in the order of their size, as in the picture and in reports."""
+        """Return the tree as text; types are in the order of decreasing weight, as in the picture and in reports."""
         order = np.argsort(-self.belief, kind="stable").tolist()
         return "\n".join(self._lines(0, f"arm {self.label}", order))
 
@@ -298,24 +306,29 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A reward and what the policy does after it."""
+    """Reward and the policy tree that follows it."""
 
     reward: float
     tree: Tree
 
 
 def grow(policy: Policy, bandit: LatentBandit, depth: int) -> Tree:
-    """The first `depth` steps of `policy`. Continuous rewards branch in three, at the middle of each third."""
+    """Return the tree of the first `depth` steps of `policy`.
+
+    Continuous rewards have three branches, at the middle of each third.
+    """
     rewards = bandit.outcomes(BRANCHES).rewards
-    levels = walk(policy, bandit, depth, limit=_LIMIT, remedy="ask for fewer steps", merge=False, bins=BRANCHES)
+    levels = enumerate_histories(
+        policy, bandit, depth, limit=_LIMIT, remedy="ask for fewer steps", merge=False, bins=BRANCHES
+    )
     below: list[Tree] = []
     for level in reversed(list(levels)):
         below = [_tree(policy, level, row, rewards, below) for row in range(len(level.arms))]
     return below[0]
 
 
-def _tree(policy: Policy, level: Level, row: int, rewards: Float[Array, "A Z"], below: Sequence[Tree]) -> Tree:
-    """What one history of a level does, and the branches to what follows."""
+def _tree(policy: Policy, level: HistoryLevel, row: int, rewards: Float[Array, "A Z"], below: Sequence[Tree]) -> Tree:
+    """Return the decision after one history of a level, and the branches that follow."""
     arm, mass = int(level.arms[row]), level.mass[row]
     label = arm if policy.arm_labels is None else policy.arm_labels[arm]
     following = zip(rewards[arm].tolist(), level.children[row].tolist(), strict=True)

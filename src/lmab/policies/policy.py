@@ -1,6 +1,6 @@
-"""Policy: the base class of policies, which choose the next arm for one session or for n at once.
+"""Base class of policies, which choose the next arm for one session or for n at once.
 
-A policy never changes. What a session has seen is stored in a `State`, and `observe` makes the next state from it.
+A policy is immutable. A `State` holds the memory of a session, and `observe` returns the next state.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ..model.bandit import LatentBandit, arm_label
 from ..model.type_prior import TypePrior
 
 _ROUNDING = 1e-12
-MANY = 1 << 16  # decisions, states or likelihoods that are remembered
-#: (arm, reward) of the steps so far: the arm by its number or its label; None: the reward is not known
+MANY = 1 << 16  # maximum number of cached decisions, states or likelihoods
+#: (arm, reward) of the past steps: the arm by its number or its label; a reward of None is unknown
 History = Iterable[tuple[int | str, float | None]]
-_KINDS: dict[str, type[Policy]] = {}  # Every policy class that was imported, by kind.
-#: The modules of the package's own policies, some of them floors above: imported where a file holds such a policy.
+_KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
+#: Modules of the policies in this package, some of higher layers: imported when a file holds such a policy.
 _HOMES = {
-    **dict.fromkeys(("uniform", "greedy", "thompson", "mucb"), "policies.small"),
+    **dict.fromkeys(("uniform", "greedy", "thompson", "mucb"), "policies.belief_policies"),
     "ranking": "policies.ranking",
     **dict.fromkeys(("exploring", "relabelled"), "policies.wrappers"),
     **dict.fromkeys(("vectors", "graph"), "planning.policies"),
@@ -48,9 +48,9 @@ _RENAMED = {"fixed-sequence": "ranking", "stationary": "ranking"}  # kinds that 
 
 
 def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
-    """The allowed arm with the highest score; the lowest number among equals.
+    """Return the allowed arm with the highest score; among equals the one with the lowest number.
 
-    Scores within rounding of each other are equal, so that a decision does not depend on the order of a sum.
+    Scores within rounding of each other count as equal, so that a decision does not depend on the order of a sum.
 
     Examples:
         >>> import numpy as np
@@ -67,8 +67,11 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
     return (best if allowed is None else best & allowed).argmax(axis=1)
 
 
-def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
-    """Arms that may be played in sessions without repeats; where nothing new is allowed, whatever is."""
+def mask_unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
+    """Return the mask of allowed arms that the session has not played.
+
+    If all allowed arms have been played, return `allowed` for that session.
+    """
     if allowed is None:
         return ~played
     fresh = ~played & allowed
@@ -77,7 +80,7 @@ def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The state of one session, or of n sessions at the same step: the number of steps seen, and the policy's memory.
+    """State of one session, or of n sessions at the same step: the number of steps, and the policy's memory.
 
     Examples:
         >>> import lmab
@@ -94,21 +97,21 @@ class State:
 
 
 def state_to_json(state: State, kind: str) -> str:
-    """The state as JSON; `kind` names the policy that it belongs to. Numbers keep all their bits."""
+    """Return the state as JSON; `kind` names the policy that it belongs to. Numbers keep all their bits."""
     rows = [[x if math.isfinite(x) else repr(x) for x in row] for row in state.memory.tolist()]
     return json.dumps({"kind": kind, "step": int(state.step), "single": bool(state.single), "memory": rows})
 
 
 def state_from_json(text: str, kind: str, width: int) -> State:
-    """The state that `state_to_json` wrote, for a policy of that kind whose memory has `width` numbers."""
+    """Return the state that `state_to_json` wrote, for a policy of that kind with a memory of `width` numbers."""
     try:
-        told = json.loads(text)
-        step, single, rows = told["step"], told["single"], told["memory"]
+        stored = json.loads(text)
+        step, single, rows = stored["step"], stored["single"], stored["memory"]
         memory = np.array([[float(x) for x in row] for row in rows], np.float64).reshape(len(rows), -1)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise InvalidArgument(f"text must be a state that to_json wrote, got {_short(text)} ({error})") from None
-    if told.get("kind") != kind:
-        raise InvalidArgument(f"text must be a state of a {kind!r} policy, got one of {told.get('kind')!r}")
+    if stored.get("kind") != kind:
+        raise InvalidArgument(f"text must be a state of a {kind!r} policy, got one of {stored.get('kind')!r}")
     if memory.shape[1] != width:
         raise InvalidArgument(f"text must hold {width} numbers a session for this policy, got {memory.shape[1]}")
     whole = type(step) is int and step >= 0 and type(single) is bool
@@ -123,30 +126,33 @@ def _short(text: Any) -> str:
 
 
 class CompactState(NamedTuple):
-    """Where one session stands."""
+    """State of one session in a compact policy."""
 
     step: int
-    memory: Float[Array, "K"]  # the row of the policy's own state
+    memory: Float[Array, "K"]  # the row of the policy's state
 
     @property
     def belief(self) -> Float[Array, "K"]:
-        """The memory, which for plans by vectors is the unnormalised belief."""
+        """Return the memory, which for plans with alpha-vectors is the unnormalised belief."""
         return self.memory
 
 
-class Quick(Protocol):
-    """A faster way to the decisions of one policy, for one session; None where the policy itself must be asked."""
+class FastPath(Protocol):
+    """Fast path to the decisions of one policy, for one session.
+
+    A method returns None if it does not cover the state; the caller then uses the policy.
+    """
 
     def arm(self, state: CompactState) -> int | None: ...
     def after(self, state: CompactState, arm: int, reward: float) -> CompactState | None: ...
 
 
 class Compact:
-    """A deterministic policy for one session at a time: plain values in, the same arms out, with less work for each.
+    """Deterministic policy for one session at a time, with a cache of decisions and successor states.
 
-    `policy.compact()` makes one. It remembers the arm of every state and the state that follows every reward, up to
-    65,536 of each, because most sessions see what others saw: with two rewards and seven steps, a policy that is
-    followed leads to 127 states. What is new is left to `quick` where the policy has such a way, else to the policy.
+    `policy.compact()` makes one. It caches the arm of every state and the state that follows every reward, up to 65,536
+    of each, because most sessions repeat earlier ones: with two rewards and seven steps, a policy that is followed
+    leads to 127 states. States outside the cache are left to the fast path if the policy has one, else to the policy.
 
     Examples:
         >>> import lmab
@@ -159,13 +165,13 @@ class Compact:
         (0, 1, 0)
     """
 
-    def __init__(self, policy: Policy, quick: Quick | None = None) -> None:
+    def __init__(self, policy: Policy, fast_path: FastPath | None = None) -> None:
         if not policy.deterministic:
             raise InvalidArgument(f"policy must be deterministic to be compact, got {policy!r}, which plays at random")
         self.policy = policy
         self.horizon = policy.horizon
         self.n_arms = policy.n_arms
-        self._quick = quick
+        self._fast_path = fast_path
         self._start = self._one(policy.start())
         self._arms: dict[tuple[int, bytes, bytes], int] = {}
         self._after: dict[tuple[int, bytes, int, float | None], CompactState] = {}
@@ -177,13 +183,13 @@ class Compact:
         sessions: Iterable[History] | None = None,
         history: History | None = None,
     ) -> CompactState:
-        """The state before the first step; what is known of the person is given as to `Policy.start`."""
+        """Return the state before the first step; features and earlier sessions are given as to `Policy.start`."""
         if features is None and sessions is None and history is None:
             return self._start
         return self._one(self.policy.start(features=features, sessions=sessions, history=history))
 
     def act(self, state: CompactState, allowed: Any = None) -> int:
-        """The arm to play now; `allowed` (A,) masks arms that cannot be played."""
+        """Return the arm to play now; `allowed` (A,) masks arms that cannot be played."""
         mask = b"" if allowed is None else np.asarray(allowed, bool).tobytes()
         key = state.step, state.memory.tobytes(), mask
         arm = self._arms.get(key)
@@ -195,7 +201,7 @@ class Compact:
         return arm
 
     def observe(self, state: CompactState, arm: int, reward: float | None) -> CompactState:
-        """The state after `arm` paid `reward`; None: the reward is not known yet."""
+        """Return the state after `arm` paid `reward`; None means that the reward is unknown so far."""
         key = state.step, state.memory.tobytes(), arm, reward
         after = self._after.get(key)
         if after is None:
@@ -206,35 +212,35 @@ class Compact:
         return after
 
     def tell(self, state: CompactState, arm: int, reward: float) -> CompactState:
-        """The state after a late reward of `arm`."""
+        """Return the state after a late reward of `arm`."""
         return self._one(self.policy.tell(self._whole(state), arm, reward))
 
     def skip(self, state: CompactState) -> CompactState:
-        """The state after a step that played an arm unknown to the policy."""
+        """Return the state after a step that played an arm unknown to the policy."""
         return self._one(self.policy.skip(self._whole(state)))
 
     def belief(self, state: CompactState) -> Float[Array, "M"]:
-        """The probability of each type."""
+        """Return the probability of each type."""
         return self.policy.belief(self._whole(state))
 
     def to_json(self, state: CompactState) -> str:
-        """The state as JSON, as `Policy.to_json` writes it."""
+        """Return the state as JSON, in the format of `Policy.to_json`."""
         return self.policy.to_json(self._whole(state))
 
     def from_json(self, text: str) -> CompactState:
-        """The state that `to_json` wrote."""
+        """Return the state that `to_json` wrote."""
         return self._one(self.policy.from_json(text))
 
     def _decide(self, state: CompactState, allowed: Any) -> int:
-        if self._quick is not None and (self.horizon is None or state.step < self.horizon):
-            arm = self._quick.arm(state)
+        if self._fast_path is not None and (self.horizon is None or state.step < self.horizon):
+            arm = self._fast_path.arm(state)
             if arm is not None and (allowed is None or (len(allowed) == self.n_arms and allowed[arm])):
                 return arm
         return int(self.policy.act(self._whole(state), allowed=allowed))
 
     def _follow(self, state: CompactState, arm: int, reward: float | None) -> CompactState:
-        if self._quick is not None and reward is not None:
-            after = self._quick.after(state, arm, reward)
+        if self._fast_path is not None and reward is not None:
+            after = self._fast_path.after(state, arm, reward)
             if after is not None:
                 return after
         return self._one(self.policy.observe(self._whole(state), arm, reward))
@@ -247,7 +253,7 @@ class Compact:
 
 
 class Policy(ABC):
-    """A session policy: `start`, then `act` and `observe` in turn.
+    """Policy for sessions: `start`, then `act` and `observe` in turn.
 
     Examples:
         >>> import lmab
@@ -263,21 +269,22 @@ class Policy(ABC):
 
     kind: ClassVar[str]  # the name of the class in files
     deterministic: ClassVar[bool] = True  # needs no rng
-    adaptive: bool = True  # looks at rewards
-    order_free: bool = True  # the order of what was seen does not matter
+    adaptive: bool = True  # uses rewards
+    order_free: bool = True  # the memory only depends on the multiset of observations
     repeats: bool = True  # may play an arm twice in a session
     horizon: int | None = None
-    n_arms: int | None = None  # None: any arm number is fine
+    n_arms: int | None = None  # None means that any arm number is valid
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Remember the class under its kind, so that `restore_policy` finds it."""
+        """Register the class under its kind, so that `restore_policy` can construct it."""
         super().__init_subclass__(**arguments)
         kind = vars(cls).get("kind")
         if kind is None:
             return
-        known = _KINDS.get(kind, cls)
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # else a class made anew
-            raise InvalidArgument(f"kind must be a new name, got {kind!r}, which is the kind of {known.__name__}")
+        registered = _KINDS.get(kind, cls)
+        same_name = (registered.__module__, registered.__qualname__) == (cls.__module__, cls.__qualname__)
+        if not same_name:  # a class that is defined again replaces the earlier one
+            raise InvalidArgument(f"kind must be a new name, got {kind!r}, which is the kind of {registered.__name__}")
         _KINDS[kind] = cls
 
     def start(
@@ -288,17 +295,17 @@ class Policy(ABC):
         sessions: Iterable[History] | None = None,
         history: History | None = None,
     ) -> State:
-        """The state of one session, or of n sessions, before the first step.
+        """Return the state of one session, or of n sessions, before the first step.
 
-        What is known of the person informs the belief and counts no step; arms of earlier sessions may be played again,
-        and a reward of None says nothing.
+        Features and earlier sessions inform the belief but count no step. Arms of earlier sessions may be played again,
+        and a reward of None is ignored.
 
         Args:
-            n: how many sessions; None: one, whose arms are ints.
-            features: values by column of the policy's type prior, one for a session or n. None: nobody knows any.
+            n: number of sessions; None means one session, with ints as arms.
+            features: values by column of the policy's type prior, one for a session or n; None: the average person.
             sessions: earlier sessions of the person, the first one first, each a list of (arm, reward). Between two
-                sessions the type is kept with probability `keep` of the type prior (.9 where that does not say).
-            history: one earlier session. A policy without a type prior takes its type as kept for sure.
+                sessions the type is kept with probability `keep` of the type prior (.9 if that is not estimated).
+            history: one earlier session. A policy without a type prior assumes that the type is kept.
         """
         size = 1 if n is None else check_count("n", n)
         if sessions is not None and history is not None:
@@ -315,7 +322,7 @@ class Policy(ABC):
         return state
 
     def act(self, state: State, *, allowed: Any = None, rng: Rng | None = None) -> int | Integer[Array, "n"]:
-        """The arm to play now; `allowed` (A,) or (n, A) masks arms that cannot be played."""
+        """Return the arm to play now; `allowed` (A,) or (n, A) masks arms that cannot be played."""
         _check_state(state)
         if self.horizon is not None and state.step >= self.horizon:
             raise InvalidArgument(f"state must be before the horizon of {self.horizon} steps, got step {state.step}")
@@ -326,7 +333,7 @@ class Policy(ABC):
         return int(arms[0]) if state.single else arms
 
     def observe(self, state: State, arm: Any, reward: Any) -> State:
-        """The state after `arm` paid `reward`; None: the reward is not known (yet), so the belief stays as it was.
+        """Return the state after `arm` paid `reward`; if the reward is None (unknown so far), the belief is unchanged.
 
         An integer is the number of the arm, text is its label.
         """
@@ -337,24 +344,24 @@ class Policy(ABC):
         return State(state.step + 1, self._remember(state, arms, _rewards(arms, reward)), state.single)
 
     def tell(self, state: State, arm: Any, reward: Any) -> State:
-        """The state after a late reward: `arm` was observed with the reward None, and `reward` is what it paid.
+        """Return the state after a late reward: `arm` was observed with the reward None and paid `reward`.
 
-        The step does not count again. Beliefs do not depend on the order in which rewards come.
+        The step does not count again. Beliefs do not depend on the order in which rewards arrive.
         """
         arms = self._checked_arms(state, arm)
         return State(state.step, self._learn(state, arms, _rewards(arms, reward)), state.single)
 
     def skip(self, state: State) -> State:
-        """The state after a step that played an arm unknown to the policy, such as one added after the fit."""
+        """Return the state after a step that played an arm unknown to the policy, such as one added after the fit."""
         return State(state.step + 1, self._skip(state), state.single)
 
     def belief(self, state: State) -> Float[Array, "*n M"]:
-        """The probability of each type, (M,) for one session, (n, M) for n."""
-        found = self._belief(state)
-        return found[0] if state.single else found
+        """Return the probability of each type, (M,) for one session, (n, M) for n."""
+        beliefs = self._belief(state)
+        return beliefs[0] if state.single else beliefs
 
     def probabilities(self, state: State, *, allowed: Any = None) -> Float[Array, "*n A"]:
-        """The probability of playing each arm now, (A,) for one session, (n, A) for n; 0 for arms not allowed."""
+        """Return the probability of playing each arm, (A,) for one session, (n, A) for n; 0 for arms not allowed."""
         mask = None if allowed is None else self._mask(allowed, len(state.memory))
         n_arms = self.n_arms if mask is None else mask.shape[1]
         if n_arms is None:
@@ -363,9 +370,9 @@ class Policy(ABC):
         return chances[0] if state.single else chances
 
     def top(self, state: State, k: int, *, allowed: Any = None, rng: Rng | None = None) -> Any:
-        """The k best arms now, the best first: (k,) for one session, (n, k) for n.
+        """Return the k best arms, the best first: (k,) for one session, (n, k) for n.
 
-        The second is what the policy plays where the first is not allowed, and so on.
+        The second is the arm that the policy plays if the first is not allowed, and so on.
 
         Examples:
             >>> import lmab
@@ -382,33 +389,33 @@ class Policy(ABC):
         fewest = int(mask.sum(axis=1).min())
         if check_count("k", k) > fewest:
             raise InvalidArgument(f"k must be at most the {fewest} arms that are allowed, got {k}")
-        found = np.empty((len(mask), k), np.int64)
+        best = np.empty((len(mask), k), np.int64)
         for place in range(k):
-            found[:, place] = self.act(state, allowed=mask, rng=rng)
-            mask[np.arange(len(mask)), found[:, place]] = False
-        return found[0] if state.single else found
+            best[:, place] = self.act(state, allowed=mask, rng=rng)
+            mask[np.arange(len(mask)), best[:, place]] = False
+        return best[0] if state.single else best
 
     def compact(self) -> Compact:
-        """The same decisions for one session at a time, with less work for each."""
+        """Return a cached version of the policy for one session at a time, with the same decisions."""
         return Compact(self)
 
     def to_json(self, state: State) -> str:
-        """The state as JSON; `from_json` gives it back, to the bit."""
+        """Return the state as JSON; `from_json` restores it exactly."""
         return state_to_json(state, self.kind)
 
     def from_json(self, text: str) -> State:
-        """The state that `to_json` of the same policy wrote."""
+        """Return the state that `to_json` of the same policy wrote."""
         return state_from_json(text, self.kind, len(self._initial_memory()))
 
     def act_on(self, history: History, *, allowed: Any = None, rng: Rng | None = None) -> int:
-        """The arm to play after `history`, a list of (arm, reward); a reward of None is not known."""
+        """Return the arm to play after `history`, a list of (arm, reward); a reward of None is unknown."""
         state = self.start()
         for arm, reward in _pairs(history):
             state = self.observe(state, arm, reward)
         return int(self.act(state, allowed=allowed, rng=rng))
 
     def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
-        """Probability of playing each of `n_arms` arms now, one row per session."""
+        """Return the probability of playing each of `n_arms` arms, one row per session."""
         if not self.deterministic and type(self)._chances is Policy._chances:
             raise InvalidArgument(
                 f"policy must define distribution if it plays at random, got {type(self).__name__}, which does not"
@@ -416,7 +423,7 @@ class Policy(ABC):
         return self._chances(state, None, n_arms)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to `path`; `lmab.load` gives a policy that makes the same decisions."""
+        """Write the policy to `path`; `lmab.load` gives a policy that makes the same decisions."""
         files.write(path, self.record())
 
     def __repr__(self) -> str:
@@ -437,20 +444,20 @@ class Policy(ABC):
 
     @abstractmethod
     def record(self) -> files.Record:
-        """What `from_record` needs to make this policy again."""
+        """Return the record from which `from_record` constructs this policy."""
 
     @classmethod
     @abstractmethod
     def from_record(cls, record: files.Record) -> Policy:
-        """Make the policy that `record` describes."""
+        """Construct the policy that `record` describes."""
 
     @property
     def arm_labels(self) -> tuple[str | int, ...] | None:
-        """The names of the arms in the log from which the policy was learned."""
+        """Return the labels of the arms in the log from which the policy was learned."""
         return None
 
     def label(self, arm: Any) -> str | int:
-        """What the log called an arm; its number where arms have no labels.
+        """Return the label of an arm in the log, or its number if arms have no labels.
 
         Examples:
             >>> import lmab
@@ -465,7 +472,7 @@ class Policy(ABC):
         return number if self.arm_labels is None else self.arm_labels[number]
 
     def arm_of(self, label: str | int) -> int:
-        """The number of the arm that the log called `label`.
+        """Return the number of the arm with this label in the log.
 
         Examples:
             >>> import lmab
@@ -475,48 +482,48 @@ class Policy(ABC):
         """
         labels = self.arm_labels
         if labels is None or label not in labels:
-            known = "none, because the arms of this policy have numbers only" if labels is None else _some(labels)
-            raise InvalidArgument(f"arm must be a label of the policy ({known}), got {label!r}")
+            examples = "none, because the arms of this policy have numbers only" if labels is None else _some(labels)
+            raise InvalidArgument(f"arm must be a label of the policy ({examples}), got {label!r}")
         return labels.index(label)
 
     @property
     def type_prior(self) -> TypePrior | None:
-        """How the types depend on what is known when a session begins; None: on nothing."""
+        """Return the prior over types given features and earlier sessions; None if it is the same for everybody."""
         return None
 
     def _initial_memory(self) -> Float[Array, "K"]:
-        """The memory of a session before its first step; by default it is empty."""
+        """Return the memory of a session before its first step; by default it is empty."""
         return np.empty(0)
 
     def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
-        """The memory of n sessions with these features before their first step."""
+        """Return the memory of n sessions with these features before their first step."""
         return np.tile(self._initial_memory(), (n, 1))
 
     def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
-        """The memory before the first step of a person's next session, after the sessions of `state`."""
+        """Return the memory before the first step of a person's next session, after the sessions of `state`."""
         return state.memory
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        """The memory of n sessions after one more step, as a new array, because the old state stays valid."""
+        """Return the memory of n sessions after one more step, as a new array, because the old state stays valid."""
         return state.memory
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        """The memory after a step whose reward is not known."""
+        """Return the memory after a step with an unknown reward."""
         return state.memory
 
     def _skip(self, state: State) -> Float[Array, "n K"]:
-        """The memory after a step that played an unknown arm."""
+        """Return the memory after a step that played an unknown arm."""
         return state.memory
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        """The memory after a late reward, which counts no step."""
+        """Return the memory after a late reward, which counts no step."""
         return self._remember(state, arms, rewards)
 
     def _belief(self, state: State) -> Float[Array, "n M"]:
         raise InvalidArgument(f"policy must be a BeliefPolicy to have a belief over types, got a {type(self).__name__}")
 
     def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
-        """The probability of each arm, one row per session."""
+        """Return the probability of each arm, one row per session."""
         if not self.deterministic:
             if allowed is None:
                 return self.distribution(state, n_arms=n_arms)
@@ -529,7 +536,7 @@ class Policy(ABC):
         return chances
 
     def _checked_arms(self, state: State, arm: Any) -> Integer[Array, "n"]:
-        """The arms of n sessions, checked; text is taken as labels."""
+        """Return the arms of n sessions as checked numbers; text is taken as labels."""
         if state.single and type(arm) is int and self.n_arms is not None and 0 <= arm < self.n_arms:
             return np.array([arm])
         arms = whole_array(np.atleast_1d(np.asarray(arm)))
@@ -545,7 +552,7 @@ class Policy(ABC):
     def _choose(
         self, state: State, allowed: Bool[Array, "n A"] | None, rng: np.random.Generator | None
     ) -> Integer[Array, "n"]:
-        """One arm per session; `rng` is a generator where the policy is not deterministic, else None or unused."""
+        """Return one arm per session; `rng` is a generator unless the policy is deterministic."""
 
     def _mask(self, allowed: Any, n: int) -> Bool[Array, "n A"]:
         mask = np.asarray(allowed, dtype=bool)
@@ -568,7 +575,7 @@ def _check_state(state: Any) -> None:
 
 
 def _pairs(history: Any, name: str = "history", form: str = "a list") -> list[tuple[Any, Any]]:
-    """The steps of a session, each an (arm, reward)."""
+    """Return the steps of a session, each an (arm, reward)."""
     try:
         return [(arm, reward) for arm, reward in history]
     except (TypeError, ValueError):
@@ -576,7 +583,7 @@ def _pairs(history: Any, name: str = "history", form: str = "a list") -> list[tu
 
 
 def _earlier(sessions: Any, history: Any) -> list[list[tuple[Any, Any]]]:
-    """The earlier sessions of a person."""
+    """Return the earlier sessions of a person."""
     if sessions is None:
         return [] if history is None else [_pairs(history)]
     if not isinstance(sessions, Iterable):
@@ -585,7 +592,7 @@ def _earlier(sessions: Any, history: Any) -> list[list[tuple[Any, Any]]]:
 
 
 def _of_each(name: str, value: Any, n: int) -> Shaped[Array, "n"]:
-    """What an earlier session has for all of n sessions, or for each of them."""
+    """Return n values from one value of all sessions, or from a value for each of them."""
     try:
         return np.full(n, value)
     except ValueError:
@@ -597,11 +604,11 @@ def _some(labels: tuple[str | int, ...]) -> str:
 
 
 def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:
-    """The rewards of n sessions, one for each arm."""
+    """Return the rewards of n sessions, one for each arm."""
     try:
         rewards = np.atleast_1d(np.asarray(reward, np.float64))
     except (TypeError, ValueError):
-        raise InvalidArgument(f"reward must be a number, or None where it is not known, got {_short(reward)}") from None
+        raise InvalidArgument(f"reward must be a number, or None if it is unknown, got {_short(reward)}") from None
     if rewards.shape != arms.shape:
         raise InvalidArgument(
             f"arm and reward must hold {len(arms)} entries, got shapes {arms.shape} and {rewards.shape}"
@@ -609,21 +616,21 @@ def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:
     return rewards
 
 
-def bandit_behind(policy: Policy) -> LatentBandit | None:
-    """The bandit that a policy was made from, or the policy around which it is; None where there is none.
+def underlying_bandit(policy: Policy) -> LatentBandit | None:
+    """Return the bandit of a policy, or of the policy that it wraps; None if there is none.
 
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
-        >>> bandit_behind(lmab.policies.Exploring(lmab.Greedy(bandit), 0.1)) is bandit
+        >>> underlying_bandit(lmab.policies.Exploring(lmab.Greedy(bandit), 0.1)) is bandit
         True
     """
     inner = getattr(policy, "policy", None) or getattr(policy, "source", None)
-    return getattr(policy, "bandit", None) if inner is None else bandit_behind(inner)
+    return getattr(policy, "bandit", None) if inner is None else underlying_bandit(inner)
 
 
 def restore_policy(record: files.Record) -> Policy:
-    """The policy that `record` describes; its class is the package's, or a user's own that was imported."""
+    """Return the policy that `record` describes; its class is one of the package or of the user."""
     kind = _RENAMED.get(record.kind, record.kind)
     if kind not in _KINDS and kind in _HOMES:
         import_module(f"..{_HOMES[kind]}", __package__)
@@ -636,5 +643,5 @@ def restore_policy(record: files.Record) -> Policy:
 
 
 def check_horizon(horizon: int | None) -> int | None:
-    """None, or a horizon of at least one step."""
+    """Return None, or a horizon of at least one step."""
     return None if horizon is None else check_count("horizon", horizon)

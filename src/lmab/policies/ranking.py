@@ -16,10 +16,10 @@ from .policy import Policy, State, check_horizon
 
 
 class Ranking(Policy):
-    """Plays the first allowed arm of a complete order of the arms, and ignores rewards.
+    """Policy that plays the first allowed arm of a complete order of the arms, and ignores rewards.
 
-    With repeats this is the first arm at every step. Without repeats, arms that the session has played are passed over
-    until every allowed arm was played; then the first allowed arm is played again.
+    With repeats this is the first arm at every step. Without repeats, arms that the session has played are skipped
+    until every allowed arm has been played; then the first allowed arm is played again.
 
     Args:
         arms: all arms, the best first, each once: by number, or by label if `arm_labels` are given and are text.
@@ -50,7 +50,7 @@ class Ranking(Policy):
         self.arms = _checked_order(tuple(arms), self._labels)
         self.horizon = check_horizon(horizon)
         self.n_arms, self.repeats = len(self.arms), repeats
-        self._schedule: tuple[int, ...] = ()  # a list of an old file in which arms occur twice: entry t is for step t
+        self._schedule: tuple[int, ...] = ()  # sequence of an old file in which arms occur twice: entry t is for step t
         self._old: files.Record | None = None
 
     @property
@@ -58,7 +58,7 @@ class Ranking(Policy):
         return self._labels
 
     def _initial_memory(self) -> Float[Array, "K"]:
-        """Zero for each entry of the order; a session without repeats marks what it played by 1."""
+        """Return zero for each entry of the order; a session without repeats marks the arms it played by 1."""
         return np.zeros(0 if self.repeats else len(self.arms))
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
@@ -97,11 +97,11 @@ class Ranking(Policy):
 
     @classmethod
     def from_record(cls, record: files.Record) -> Ranking:
-        """Make the policy of a record, also of the two kinds that earlier versions wrote.
+        """Construct the policy of a record, also of the two kinds that earlier versions wrote.
 
-        Those held the arms to play, a list or a single one; the other arms follow by number. A list in which arms occur
-        more than once is a schedule of steps, and one without labels does not know how many arms there are: both are
-        written again as they were.
+        These held the arms to play, a sequence or a single one; the other arms follow by number. A sequence in which
+        arms occur more than once is a schedule of steps, and one without labels does not determine the number of arms:
+        both are written back unchanged.
         """
         if record.kind == cls.kind:
             return cls(**record.fields)
@@ -121,7 +121,7 @@ class Ranking(Policy):
 
 
 def _checked_order(arms: Sequence[int | str], labels: tuple[str | int, ...] | None) -> tuple[int, ...]:
-    """The numbers of the arms, each of which must stand in the order once."""
+    """Return the numbers of the arms; raise unless each arm is in the order exactly once."""
     if labels is not None and len(set(labels)) < len(labels):
         twice = Counter(labels).most_common(1)[0][0]
         raise InvalidArgument(f"arm_labels must be distinct, got {twice!r} more than once")
@@ -137,7 +137,7 @@ def _checked_order(arms: Sequence[int | str], labels: tuple[str | int, ...] | No
     repeated = [arm for arm, count in Counter(order).items() if count > 1]
     unknown = [arm for arm in order if arm >= n_arms]
     missing = sorted(set(range(n_arms)) - set(order))
-    for found, fault in ((repeated, "more than once"), (unknown, "which is no arm"), (missing, "not at all")):
-        if found:
-            raise InvalidArgument(f"arms must hold each of the {n_arms} arms once, got arm {found[0]} {fault}")
+    for wrong_arms, fault in ((repeated, "more than once"), (unknown, "which is no arm"), (missing, "not at all")):
+        if wrong_arms:
+            raise InvalidArgument(f"arms must hold each of the {n_arms} arms once, got arm {wrong_arms[0]} {fault}")
     return tuple(order)

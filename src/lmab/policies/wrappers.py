@@ -12,7 +12,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_array
 from ..errors import InvalidArgument
 from ..model.type_prior import TypePrior
-from .policy import Policy, State, restore_policy, unplayed
+from .policy import Policy, State, mask_unplayed, restore_policy
 
 
 class PolicyWrapper(Policy):
@@ -53,7 +53,7 @@ class PolicyWrapper(Policy):
         Args:
             policy: the inner policy, which must know its number of arms.
             arm_labels: labels of the arms; None: those of `policy`.
-            inner_arms: number of each arm in `policy`, -1 for an arm that it does not have; None: the same numbers.
+            inner_arms: number of each arm in `policy`, -1 for a missing arm; None: the same numbers.
         """
         if policy.n_arms is None:
             raise InvalidArgument(f"policy must know how many arms there are, got {policy!r}")
@@ -98,7 +98,7 @@ class PolicyWrapper(Policy):
     def _allowed(self, state: State, allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
         """Return the mask of the allowed arms; of a policy without repeats, those that the session has not played."""
         mask = np.ones((len(state.memory), self.n_arms), bool) if allowed is None else allowed
-        return unplayed(state.memory[:, self._width :] > 0, mask) if self._n_marks else mask
+        return mask_unplayed(state.memory[:, self._width :] > 0, mask) if self._n_marks else mask
 
     def _with_marks(self, memory: Float[Array, "n K"]) -> Float[Array, "n L"]:
         return np.hstack([memory, np.zeros((len(memory), self._n_marks))])
@@ -146,7 +146,7 @@ class PolicyWrapper(Policy):
         return memory
 
 
-#: From states of the inner policy, its arms and the numbers of their sessions to the states after them.
+#: function of states of the inner policy, its arms and the numbers of their sessions that returns the next states
 _Update = Callable[[State, Integer[Array, "n"], Integer[Array, "n"]], State]
 
 
@@ -233,9 +233,9 @@ class Relabelled(PolicyWrapper):
         super().__init__(policy, arm_labels=self.labels, inner_arms=inner_arms)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        outer, known = self._allowed(state, allowed), np.flatnonzero(self._inner_arms >= 0)
+        outer, mapped = self._allowed(state, allowed), np.flatnonzero(self._inner_arms >= 0)
         inner, outer_arms = np.zeros((len(outer), self._n_inner), bool), np.zeros(self._n_inner, int)
-        inner[:, self._inner_arms[known]], outer_arms[self._inner_arms[known]] = outer[:, known], known
+        inner[:, self._inner_arms[mapped]], outer_arms[self._inner_arms[mapped]] = outer[:, mapped], mapped
         chosen, rows = outer.argmax(axis=1), np.flatnonzero(inner.any(axis=1))
         if len(rows):
             mask = None if inner.all() else inner[rows]

@@ -248,7 +248,7 @@ def types(contents: Contents) -> Markup:
     """A card per type: its weight, its best and worst arms."""
     bandit = contents.bandit
     scale = float(bandit.means.min()), float(bandit.means.max())
-    cards = [_card(contents, rank, m, scale) for rank, m in enumerate(bandit.by_size)]
+    cards = [_card(contents, rank, m, scale) for rank, m in enumerate(bandit.types_by_weight)]
     plural = "type" if bandit.n_types == 1 else "types"
     return element(
         "section",
@@ -305,7 +305,7 @@ def known_before(contents: Contents) -> Markup:
     known = contents.known
     if known is None:
         return _NOTHING
-    order = contents.bandit.by_size
+    order = contents.bandit.types_by_weight
     said = []
     if known.worth is not None:
         said.append(
@@ -355,7 +355,9 @@ def _map(contents: Contents, arms: Integer[Array, "k"], scale: tuple[float, floa
     rows = []
     for arm in arms.tolist():
         numbered = n_types <= _NUMBERS_UP_TO
-        cells = [_cell(contents, rank, m, arm, scale, numbered) for rank, m in enumerate(contents.bandit.by_size)]
+        cells = [
+            _cell(contents, rank, m, arm, scale, numbered) for rank, m in enumerate(contents.bandit.types_by_weight)
+        ]
         rows.append(element("tr", element("th", contents.labels[arm], title=contents.labels[arm]), *cells))
     cell = "2.3rem" if n_types <= _NUMBERS_UP_TO else f"{max(0.5, min(1.3, 21 / n_types)):.2f}rem"
     body = element("tbody", *rows)
@@ -375,8 +377,8 @@ def who_leaves(contents: Contents) -> Markup:
     bandit, left = contents.bandit, contents.bandit.leaving
     if left is None:
         return _NOTHING
-    by_type = bandit.leaves_by_type
-    chances = (1 - bandit.stays)[bandit.by_size].T if by_type else left[0]
+    by_type = bandit.has_informative_attrition
+    chances = (1 - bandit.stays)[bandit.types_by_weight].T if by_type else left[0]
     heads = [f"type {rank + 1}" for rank in range(bandit.n_types)]
     if not by_type:
         values = np.arange(left.shape[2]) if bandit.rewards.values is None else bandit.rewards.values

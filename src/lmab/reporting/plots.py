@@ -36,7 +36,7 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
         'arm'
     """
     ax = _axes(ax, (8, 3))
-    arms, order = arms_in_order(bandit.means, most_arms), bandit.by_size
+    arms, order = arms_in_order(bandit.means, most_arms), bandit.types_by_weight
     picture = ax.imshow(bandit.means[order][:, arms], aspect="auto", cmap="Blues", interpolation="nearest")
     ax.figure.colorbar(picture, ax=ax, label="expected reward")
     names = arms if bandit.arm_labels is None else [str(bandit.arm_labels[arm]) for arm in arms]

@@ -37,9 +37,9 @@ from ..loading import load
 from ..planning.certified import Certified
 from ..planning.plan import plan
 from ..planning.problem import Plan
+from ..policies.belief_policies import Uniform
 from ..policies.exploration import YOUNG, floors
-from ..policies.policy import Policy, bandit_behind
-from ..policies.small import Uniform
+from ..policies.policy import Policy, underlying_bandit
 from ..policies.wrappers import Relabelled
 from ..simulation import simulate
 from .canary import END, MARGIN, NEWER, OLDER, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
@@ -442,7 +442,7 @@ def _sentence(canary: Canary, rollout: Rollout, n: int, verdict: int) -> str:
 
 
 def _n_types(version: Version) -> int:
-    bandit = None if version.compact is None else bandit_behind(version.compact.policy)
+    bandit = None if version.compact is None else underlying_bandit(version.compact.policy)
     return 1 if bandit is None else int(bandit.n_types)
 
 

@@ -21,8 +21,8 @@ from ..model.type_prior import TypePrior
 from ..planning.plan import plan
 from ..planning.point_based import PointBased
 from ..planning.problem import Plan, policy_of
-from ..policies.policy import Compact, Policy, bandit_behind
-from ..policies.small import Uniform
+from ..policies.belief_policies import Uniform
+from ..policies.policy import Compact, Policy, underlying_bandit
 from ..policies.wrappers import Exploring
 from .messages import Label, Problem
 from .stores import ArmRow, Store
@@ -147,7 +147,7 @@ def _version(name: str, policy: Policy, defaults: Defaults) -> Version:
 
 
 def _values(policy: Policy, defaults: Defaults) -> frozenset[float] | None:
-    bandit: Any = bandit_behind(policy)
+    bandit: Any = underlying_bandit(policy)
     if bandit is None:
         return None if defaults.values is None else frozenset(defaults.values)
     continuous = not bandit.rewards.discrete or bandit.rewards.edges is not None

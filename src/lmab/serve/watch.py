@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import LmabError
 from ..planning.policies import VectorPolicy
-from ..policies.policy import Policy, bandit_behind
+from ..policies.policy import Policy, underlying_bandit
 from .live import LiveSession, restore
 from .messages import HistoryStep, SessionHistory
 from .service import Service
@@ -176,10 +176,10 @@ def known_before(policy: Policy) -> dict[str, Any] | None:
 
     `worth` is None if the policy is no plan of vectors; None: the policy knows nothing before a session.
     """
-    prior, bandit = policy.type_prior, bandit_behind(policy)
+    prior, bandit = policy.type_prior, underlying_bandit(policy)
     if prior is None or bandit is None:
         return None
-    order, worth = bandit.by_size, policy.value_of_features() if isinstance(policy, VectorPolicy) else None
+    order, worth = bandit.types_by_weight, policy.value_of_features() if isinstance(policy, VectorPolicy) else None
     columns = []
     for column in prior.shown():
         values = [[value, [float(weights[m]) for m in order]] for value, weights in column.rows]

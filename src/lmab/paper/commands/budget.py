@@ -18,7 +18,7 @@ from ...evaluation.value import evaluate
 from ...model.instances import random_bandit
 from ...planning.certified import Certified
 from ...planning.plan import plan
-from ...policies.small import Uniform
+from ...policies.belief_policies import Uniform
 from .. import theory
 from ..lower_bounds import LowerBound, longest_horizon, sessions_below
 

@@ -31,8 +31,8 @@ from ...planning.lookahead import QMDP, Lookahead
 from ...planning.plan import Planner, plan
 from ...planning.point_based import PointBased
 from ...planning.problem import Clock, Plan, Problem
+from ...policies.belief_policies import Greedy, Uniform
 from ...policies.policy import Policy
-from ...policies.small import Greedy, Uniform
 from ...simulation import Simulator, simulate
 from ..baselines import UCB, Genie, Tensor
 from ..designed import EDMLE, EDMoments

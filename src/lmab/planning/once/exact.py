@@ -13,7 +13,7 @@ import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer
 from ...errors import Status, TooLarge
-from ...policies.policy import State, best_allowed, unplayed
+from ...policies.policy import State, best_allowed, mask_unplayed
 from ..policies import TablePolicy
 from ..problem import Clock, Plan, Problem
 from .lookahead import WITHOUT_BINS, once_values, plan_once, upper_without_bins
@@ -61,7 +61,7 @@ class ExactOncePolicy(TablePolicy):
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         played, _ = _played(self._problem, self._seen(state))
-        return best_allowed(self.arm_values(state), unplayed(played, allowed))
+        return best_allowed(self.arm_values(state), mask_unplayed(played, allowed))
 
 
 def n_sets(problem: Problem, step: int) -> int:

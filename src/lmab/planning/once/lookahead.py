@@ -9,8 +9,8 @@ import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer
 from ...errors import InvalidArgument, Status
-from ...model.leaving import known_once
-from ...policies.policy import State, best_allowed, unplayed
+from ...model.attrition_values import known_type_values_without_repeats
+from ...policies.policy import State, best_allowed, mask_unplayed
 from ..policies import DepthPolicy, OncePolicy, worth_at_least
 from ..problem import Clock, OutOfTime, Plan, Problem
 from .backups import best_sequences
@@ -41,7 +41,7 @@ class OnceLookaheadPolicy(OncePolicy, DepthPolicy):
         return once_values(self._problem, beliefs, played, left, self.depth, optimistic=self.optimistic)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.arm_values(state), unplayed(self._played(state), allowed))
+        return best_allowed(self.arm_values(state), mask_unplayed(self._played(state), allowed))
 
 
 def once_values(
@@ -97,7 +97,9 @@ def _ends(
     if stop():
         raise OutOfTime
     if problem.people_leave and optimistic:
-        return np.einsum("nm,nm->n", beliefs, known_once(problem.means, problem.stays, played, remaining))
+        return np.einsum(
+            "nm,nm->n", beliefs, known_type_values_without_repeats(problem.means, problem.stays, played, remaining)
+        )
     if problem.people_leave:
         steps = min(remaining, problem.n_arms - int(played.sum(axis=1).max(initial=0)))
         return best_sequences(problem, beliefs, beliefs @ problem.means.T, played, steps)[1]
@@ -146,7 +148,9 @@ def upper_without_bins(problem: Problem) -> float:
     means, left = problem.means, problem.horizon - 1
     if problem.people_leave:
         nothing = np.zeros((1, problem.n_arms), bool)
-        most, rest = (known_once(means, problem.stays, nothing, steps)[0] for steps in (left + 1, left))
+        most, rest = (
+            known_type_values_without_repeats(means, problem.stays, nothing, steps)[0] for steps in (left + 1, left)
+        )
         first = (means + problem.stays * rest) @ problem.weights
         return float(min(first.max(), most @ problem.weights))
     ranked = -np.sort(-means, axis=0)

@@ -12,7 +12,7 @@ from ...checks import check_count
 from ...errors import InvalidArgument
 from ...model.bandit import LatentBandit
 from ...model.type_prior import TypePrior
-from ...policies.policy import State, best_allowed, unplayed
+from ...policies.policy import State, best_allowed, mask_unplayed
 from ..policies import OncePolicy
 from ..problem import BINS, Problem
 from .backups import UsedPlans, at_children, best_columns, best_continuations
@@ -78,7 +78,7 @@ class OnceVectorPolicy(OncePolicy):
             rows = np.flatnonzero(~allowed[np.arange(len(chosen)), chosen])
             if len(rows):
                 some = State(state.step, state.memory[rows], single=False)
-                chosen[rows] = best_allowed(self.arm_values(some), unplayed(played[rows], allowed[rows]))
+                chosen[rows] = best_allowed(self.arm_values(some), mask_unplayed(played[rows], allowed[rows]))
         return chosen
 
     def _unmasked(self, state: State, played: Bool[Array, "n A"]) -> Integer[Array, "n"]:

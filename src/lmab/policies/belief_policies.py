@@ -1,4 +1,4 @@
-"""The small policies: some ignore rewards, others act on the belief (`BeliefPolicy`) without planning."""
+"""Policies without planning: some ignore rewards, others act on the belief (`BeliefPolicy`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from .policy import Policy, State, best_allowed, check_horizon
 
 
 class BeliefPolicy(Policy):
-    """A policy whose memory is the unnormalised belief under a model.
+    """Policy with the unnormalised belief under a model as its memory.
 
     A subclass chooses arms from `state.memory`, one row of M numbers per session; `belief.normalise` makes them
-    probabilities. A subclass whose constructor takes the same arguments can be saved and loaded without more code.
+    probabilities. A subclass with a constructor that takes the same arguments can be saved and loaded without more
+    code.
 
     Examples:
         >>> import lmab
@@ -71,14 +72,14 @@ class BeliefPolicy(Policy):
     def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
         memory = self._first_memory(len(state.memory), features)
         prior = self.type_prior or TypePrior.constant(self.bandit.weights)
-        told = self._belief(state)
-        if features is None:  # An unknown person is the average over people.
+        posterior = self._belief(state)
+        if features is None:  # an unknown person is the average over persons
             prior = TypePrior.constant(self.bandit.weights, keep=prior.keep)
-        self._put_belief(memory, _rows(prior.after(told, features), len(memory)))
+        self._put_belief(memory, _rows(prior.after(posterior, features), len(memory)))
         return memory
 
     def _put_belief(self, memory: Float[Array, "n K"], beliefs: Float[Array, "n M"]) -> None:
-        """Let sessions that have not begun start from these beliefs, in place."""
+        """Replace the initial belief of sessions that have not begun, in place."""
         memory[:, : self.bandit.n_types] = beliefs
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
@@ -96,7 +97,7 @@ class BeliefPolicy(Policy):
         return self._late(state.memory, arms, rewards)
 
     def _stayed(self, beliefs: Float[Array, "n M"], arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
-        """The beliefs after sessions went on: whoever is asked for the next arm has stayed."""
+        """Return the beliefs after sessions continued: an arm is only requested in sessions that have not ended."""
         if self.bandit.leaving is None:
             return beliefs
         return belief.rescale(belief.multiply(beliefs, self.bandit.stays.T[arms]))
@@ -104,7 +105,7 @@ class BeliefPolicy(Policy):
     def _late(
         self, beliefs: Float[Array, "n M"], arms: Integer[Array, "n"], rewards: Float[Array, "n"]
     ) -> Float[Array, "n M"]:
-        """The beliefs after the rewards of steps after which sessions are known to have gone on."""
+        """Return the beliefs after late rewards of steps after which sessions are known to have continued."""
         if self.bandit.leaving is None:
             return belief.update(self.bandit, beliefs, arms, rewards)
         stays = self.bandit.stays.T[arms]
@@ -128,12 +129,12 @@ class BeliefPolicy(Policy):
 
     @staticmethod
     def _prior_of(record: files.Record) -> TypePrior | None:
-        found = record.records.get("type_prior")
-        return None if found is None else TypePrior.from_record(found)
+        prior_record = record.records.get("type_prior")
+        return None if prior_record is None else TypePrior.from_record(prior_record)
 
 
 def _rows(weights: Float[Array, "_ M"], n: int) -> Float[Array, "n M"]:
-    """One row for each of n sessions."""
+    """Return one row for each of n sessions."""
     if len(weights) not in (1, n):
         wanted = f"1 or {n} values a column" if n > 1 else "one value a column for one session, n values for start(n)"
         raise InvalidArgument(f"features must hold {wanted}, got {len(weights)}")
@@ -141,7 +142,7 @@ def _rows(weights: Float[Array, "_ M"], n: int) -> Float[Array, "n M"]:
 
 
 class Uniform(Policy):
-    """Plays any allowed arm with equal probability: the exploration policy of Algorithm 1, step 1.
+    """Policy that plays any allowed arm with equal probability: the exploration policy of Algorithm 1, step 1.
 
     Examples:
         >>> import numpy as np, lmab
@@ -184,7 +185,7 @@ class Uniform(Policy):
 
 
 class Greedy(BeliefPolicy):
-    """Plays the arm with the highest expected reward under the belief. With static types this is Q-MDP.
+    """Policy that plays the arm with the highest expected reward under the belief. With static types this is Q-MDP.
 
     Examples:
         >>> import lmab
@@ -200,7 +201,7 @@ class Greedy(BeliefPolicy):
 
 
 class Thompson(BeliefPolicy):
-    """Draws a type from the belief and plays its best arm (mTS of Hong et al., 2020).
+    """Policy that samples a type from the belief and plays its best arm (mTS of Hong et al., 2020).
 
     Examples:
         >>> import numpy as np, lmab
@@ -237,11 +238,11 @@ class Thompson(BeliefPolicy):
 
 
 class MUCB(BeliefPolicy):
-    """Plays optimistically over the types that are still consistent with the session (mUCB of Hong et al., 2020).
+    """Policy that is optimistic over the types consistent with the session (mUCB of Hong et al., 2020).
 
-    Each step takes the consistent type that promises most and plays its best arm. A type stays consistent
-    while the rewards that it promised at the steps where it was taken exceed those received by at most
-    `width * spread * sqrt(6 * t * log(t + 1))`, with `spread` the range of the rewards (Gaussian: the scale).
+    Each step takes the consistent type with the highest mean reward and plays its best arm. A type stays consistent
+    while the rewards predicted at the steps in which it was taken exceed the received ones by at most `width * spread *
+    sqrt(6 * t * log(t + 1))`, with `spread` the range of the rewards (Gaussian: the scale).
 
     Examples:
         >>> import lmab
@@ -265,16 +266,18 @@ class MUCB(BeliefPolicy):
         self.width = float(check_array("width", [width], ndim=1)[0])
 
     def _initial_memory(self) -> Float[Array, "M"]:
-        return np.zeros(self.bandit.n_types)  # promised minus received, summed over the steps a type was believed
+        return np.zeros(
+            self.bandit.n_types
+        )  # predicted minus received rewards, summed over the steps at which the type was taken
 
     def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n M"]:
-        return np.tile(self._initial_memory(), (n, 1))  # every type is consistent at first, whoever it is
+        return np.tile(self._initial_memory(), (n, 1))  # every type is consistent at first, with any features
 
     def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n M"]:
         return state.memory
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
-        return state.memory  # that the session goes on is no promise
+        return state.memory  # the prediction is about rewards only, not about attrition
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
         return self._remember(state, arms, rewards)
@@ -282,9 +285,9 @@ class MUCB(BeliefPolicy):
     def _consistent(self, state: State) -> Bool[Array, "n M"]:
         limit = self.width * self.bandit.rewards.spread * np.sqrt(6 * state.step * np.log(state.step + 1))
         within = state.memory <= limit
-        return within | ~within.any(axis=1, keepdims=True)  # when none is left, all are candidates again
+        return within | ~within.any(axis=1, keepdims=True)  # if no type is consistent, all are candidates again
 
-    def _believed(
+    def _optimistic_type(
         self, state: State, allowed: Bool[Array, "n A"] | None
     ) -> tuple[Integer[Array, "n"], Integer[Array, "n"]]:
         means = self.bandit.means
@@ -297,10 +300,10 @@ class MUCB(BeliefPolicy):
         return types, best[np.arange(len(best)), types]
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return self._believed(state, allowed)[1]
+        return self._optimistic_type(state, allowed)[1]
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
-        types = self._believed(state, None)[0]
+        types = self._optimistic_type(state, None)[0]
         memory = state.memory.copy()
         memory[np.arange(len(memory)), types] += self.bandit.means[types, arms] - rewards
         return memory

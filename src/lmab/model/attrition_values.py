@@ -16,7 +16,7 @@ _WIDTH = 1 << 14  # arm sets of one length that `best_fixed_sequence` keeps; the
 _NEVER = -1e200  # value of a sequence that is longer than the number of remaining arms
 
 
-def one_arm(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> Float[Array, "T A M"]:
+def constant_arm_values(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> Float[Array, "T A M"]:
     """Return the values of playing an arm at each of 0, 1, ..., H steps, for each type: v_t = R + s v_(t-1)."""
     values = np.zeros((horizon + 1, *means.shape))
     for steps in range(1, horizon + 1):
@@ -24,23 +24,23 @@ def one_arm(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int
     return values
 
 
-class Extremes(NamedTuple):
+class KnownTypeValues(NamedTuple):
     """Values of the best and of the worst policy for 0, 1, ..., H steps to go if the type is known."""
 
     best: Float[Array, "T M"]
     worst: Float[Array, "T M"]
 
 
-def known(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> Extremes:
+def known_type_values(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> KnownTypeValues:
     """Return the values for a known type: the best is K_t = max_a R_a + s_a K_(t-1), the worst takes the minimum."""
     best, worst = np.zeros((2, horizon + 1, means.shape[1]))
     for steps in range(1, horizon + 1):
         best[steps] = (means + stays * best[steps - 1]).max(axis=0)
         worst[steps] = (means + stays * worst[steps - 1]).min(axis=0)
-    return Extremes(best, worst)
+    return KnownTypeValues(best, worst)
 
 
-def known_once(
+def known_type_values_without_repeats(
     means: Float[Array, "A M"], stays: Float[Array, "A M"], played: Bool[Array, "n A"], steps: int
 ) -> Float[Array, "n M"]:
     """Return the largest expected reward of `steps` distinct unplayed arms for each known type.
@@ -51,7 +51,7 @@ def known_once(
 
     Examples:
         >>> means, stays = np.array([[0.5], [0.9], [0.4]]), np.array([[1.0], [0.1], [0.9]])
-        >>> known_once(means, stays, np.zeros((1, 3), bool), 2)  # arm 0, which nobody leaves, before arm 1
+        >>> known_type_values_without_repeats(means, stays, np.zeros((1, 3), bool), 2)  # arm 0, then 1
         array([[1.4]])
     """
     order = np.argsort(-_index(means, stays), axis=0, kind="stable")
@@ -68,7 +68,7 @@ def known_once(
     return result
 
 
-def lists_by_type(means: Float[Array, "A M"], stays: Float[Array, "A M"], steps: int) -> Integer[Array, "M A"]:
+def arm_orders_by_type(means: Float[Array, "A M"], stays: Float[Array, "A M"], steps: int) -> Integer[Array, "M A"]:
     """Return a complete arm order for each type: the best sequence of `steps` arms, then the others by their means."""
     order = np.argsort(-_index(means, stays), axis=0, kind="stable")
     n_arms, n_types = means.shape
@@ -98,7 +98,7 @@ def _index(means: Float[Array, "A M"], stays: Float[Array, "A M"]) -> Float[Arra
         return np.where(stays < 1, means / (1 - stays), np.where(means == 0, 0.0, np.sign(means) * np.inf))
 
 
-def best_list(
+def best_fixed_sequence(
     means: Float[Array, "A M"], stays: Float[Array, "A M"], weights: Float[Array, "M"], steps: int, width: int = _WIDTH
 ) -> tuple[Integer[Array, "t"], float]:
     """Return the sequence of `steps` different arms with the largest value without looking at rewards, and this value.
@@ -107,7 +107,7 @@ def best_list(
     this is a dynamic program over sets. If there are more than `width` sets of one length, only the most promising ones
     are kept (beam search), and the sequence may not be the best one.
     """
-    ahead = known(means, stays, steps).best
+    ahead = known_type_values(means, stays, steps).best
     sets, mass = np.zeros((1, len(means)), bool), weights[None]
     earned, lists = np.zeros(1), np.empty((1, 0), np.int64)
     for step in range(steps):

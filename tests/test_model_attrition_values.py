@@ -6,13 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from leaving_cases import bandit_people_leave, best_list
+from leaving_cases import bandit_people_leave, best_fixed_sequence
 from policies import always
 
 import lmab
 from lmab import LatentBandit
 from lmab.errors import InvalidArgument
-from lmab.model import leaving as module
+from lmab.model import attrition_values as module
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -20,9 +20,9 @@ def test_fixed_choices_and_known_types_by_enumeration(seed):
     bandit, horizon = bandit_people_leave(seed)
     for repeats in (True, False):
         steps = horizon if repeats else min(horizon, bandit.n_arms)
-        fixed = best_list(bandit, bandit.weights, steps, repeats=repeats, constant=repeats)
+        fixed = best_fixed_sequence(bandit, bandit.weights, steps, repeats=repeats, constant=repeats)
         assert bandit.best_fixed(steps, repeats) == pytest.approx(fixed, abs=1e-12)
-        each = [best_list(bandit, one, steps, repeats=repeats) for one in np.eye(bandit.n_types)]
+        each = [best_fixed_sequence(bandit, one, steps, repeats=repeats) for one in np.eye(bandit.n_types)]
         assert bandit.known_type(steps, repeats) == pytest.approx(float(bandit.weights @ each), abs=1e-12)
         arms = bandit.best_fixed_arms(steps, repeats)
         assert len(set(arms)) == len(arms) == (1 if repeats else steps)
@@ -33,7 +33,7 @@ def test_the_list_of_many_arms_is_pruned_to_a_good_one(monkeypatch):
     many = bandit.with_arms(["a", "b", "c"])
     best = many.best_fixed(4, repeats=False)
     monkeypatch.setattr(module, "_WIDTH", 2)
-    arms, value = module.best_list(many.means.T, many.stays.T, many.weights, 4, width=2)
+    arms, value = module.best_fixed_sequence(many.means.T, many.stays.T, many.weights, 4, width=2)
     assert len(set(arms.tolist())) == 4
     assert value <= best + 1e-12
 
@@ -41,7 +41,7 @@ def test_the_list_of_many_arms_is_pruned_to_a_good_one(monkeypatch):
 def test_arms_already_played_are_left_out():
     means, stays = np.array([[0.5], [0.9], [0.4]]), np.array([[1.0], [0.1], [0.9]])
     played = np.array([[True, False, False], [True, True, True], [False, False, False]])
-    found = module.known_once(means, stays, played, 2)
+    found = module.known_type_values_without_repeats(means, stays, played, 2)
     np.testing.assert_allclose(found[:, 0], [0.4 + 0.9 * 0.9, 0.0, 0.5 + 0.9])
 
 
