@@ -1,9 +1,11 @@
-"""The service beside a constant answer on the same stack, and beside single decisions of VW and MABWiser.
+"""Durable decisions beside a constant response of the same stack, and beside single decisions of VW and MABWiser.
 
 `python -m benchmarks serve`; with options: `python -m benchmarks.bench_serve [--seconds 5] [--rate 300] [--rounds 3]`.
 
 Processor time is that of the service's process, from /proc, per request. The load comes from this process over the
-loopback address: sessions of seven steps, many at a time, each request after the answer to the one before.
+loopback address: sessions of seven steps, many at a time, each request after the response to the one before. Both
+servers run side by side and take turns, so that whatever else the machine does touches both; then they do so again
+beside processes that keep every core busy (`--busy`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,22 +161,29 @@ def processor_seconds(pid: int) -> float:
 
 
 def measure(served: Served, seconds: float, connections: int = 64) -> dict[str, float]:
-    """Requests a second, processor time of one, and quantiles of the time it took."""
-    served.start()
+    """Return requests per second of a running service, processor time of one, and quantiles of its response time."""
     assert served.process is not None
+    before, began = processor_seconds(served.process.pid), time.perf_counter()
+    times = sorted(asyncio.run(_flood(served.port, seconds, connections)))
+    taken, used = time.perf_counter() - began, processor_seconds(served.process.pid) - before
+    return {
+        "per second": len(times) / taken,
+        "processor us": used / len(times) * 1e6,
+        "p50 ms": times[len(times) // 2] * 1e3,
+        "p99 ms": times[int(len(times) * 0.99)] * 1e3,
+    }
+
+
+@contextlib.contextmanager
+def keeping_busy(n: int) -> Iterator[None]:
+    """Run processes that do nothing but count."""
+    found = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
     try:
-        asyncio.run(_flood(served.port, 1.0, connections))
-        before, began = processor_seconds(served.process.pid), time.perf_counter()
-        times = sorted(asyncio.run(_flood(served.port, seconds, connections)))
-        taken, used = time.perf_counter() - began, processor_seconds(served.process.pid) - before
-        return {
-            "per second": len(times) / taken,
-            "processor us": used / len(times) * 1e6,
-            "p50 ms": times[len(times) // 2] * 1e3,
-            "p99 ms": times[int(len(times) * 0.99)] * 1e3,
-        }
+        yield
     finally:
-        served.kill()
+        for process in found:
+            process.kill()
+            process.wait()
 
 
 def fsync_ms(folder: Path) -> float:
@@ -233,18 +242,35 @@ def write_policy(path: Path) -> None:
     lmab.plan(bandit, horizon=HORIZON, method=lmab.planning.PointBased()).policy.save(path)
 
 
-def flooded(folder: Path, seconds: float, connections: int, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """The constant and the decisions, in turns, so that whatever else the machine does meets both; medians."""
-    constant, durable = [], []
-    for index in range(rounds):
-        constant.append(measure(Constant(""), seconds, connections))
-        served = Served(str(folder / f"events-{index}.db"), str(folder / "policy.lmab"))
-        durable.append(measure(served, seconds, connections))
-    return _medians(constant), _medians(durable)
+Turns = list[tuple[dict[str, float], dict[str, float]]]  # the constant and the decisions, round by round
 
 
-def _medians(rows: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+def flooded(folder: Path, seconds: float, connections: int, rounds: int, busy: int) -> tuple[Turns, Turns]:
+    """Return what `measure` finds of the constant and of decisions, on an idle machine and beside busy processes."""
+    constant, durable = Constant(""), Served(str(folder / "events.db"), str(folder / "policy.lmab"))
+    found: tuple[Turns, Turns] = ([], [])
+    try:
+        for served in (constant, durable):
+            served.start()
+            measure(served, 1.0, connections)
+        for turns, n in zip(found, (0, busy), strict=True):
+            with keeping_busy(n):
+                for _ in range(rounds):
+                    turns.append((measure(constant, seconds, connections), measure(durable, seconds, connections)))
+    finally:
+        constant.kill()
+        durable.kill()
+    return found
+
+
+def _medians(rows: Iterable[dict[str, float]]) -> dict[str, float]:
+    known = list(rows)
+    return {name: statistics.median(row[name] for row in known) for name in known[0]}
+
+
+def ratio(turns: Turns) -> float:
+    """Return the median ratio of the processor times of a decision and of the constant."""
+    return statistics.median(durable["processor us"] / constant["processor us"] for constant, durable in turns)
 
 
 def paced(folder: Path, rate: float, seconds: float) -> list[float]:
@@ -263,18 +289,20 @@ def _verdict(holds: bool) -> str:
 
 
 def service(given: argparse.Namespace) -> stored.Rows:
-    """The decisions of a served policy beside the constant: speed, processor time, times at a steady rate."""
+    """Measure decisions beside the constant: speed, processor time, and response times at a steady rate."""
     with tempfile.TemporaryDirectory(prefix="lmab-bench-") as name:
         folder = Path(name)
         write_policy(folder / "policy.lmab")
-        constant, durable = flooded(folder, given.seconds, given.connections, given.rounds)
+        idle, busy = flooded(folder, given.seconds, given.connections, given.rounds, given.busy)
         times = paced(folder, given.rate, given.seconds)
         sync = fsync_ms(folder)
+    constant, durable = (_medians(rows) for rows in zip(*idle, strict=True))
     for what, row in (("constant", constant), ("decision, durable", durable)):
         print(f"{what:24s}" + "".join(f"  {name} {value:,.1f}" for name, value in row.items()))
     return {
         "per-second": durable["per second"],
-        "ratio": durable["processor us"] / constant["processor us"],
+        "ratio": ratio(idle),
+        "ratio-busy": ratio(busy),
         "decision": durable["processor us"],
         "constant": constant["processor us"],
         "p50": times[len(times) // 2] * 1e3,
@@ -283,14 +311,18 @@ def service(given: argparse.Namespace) -> stored.Rows:
     }
 
 
-def tell(found: stored.Rows, rate: float) -> None:
-    """What the rows say about the aims."""
-    speed, ratio, p99, sync = (found[name] for name in ("per-second", "ratio", "p99", "fsync"))
-    print(f"durable decisions a second: {speed:,.0f}, aim at least 4,000: {_verdict(speed >= 4000)}")
-    print(f"processor time of one: {ratio:.2f} times the constant, aim at most 3.0: {_verdict(ratio <= 3)}")
+def report(found: stored.Rows, rate: float, n_busy: int) -> None:
+    """Print whether the rows meet the requirements."""
+    speed, p99, sync = (found[name] for name in ("per-second", "p99", "fsync"))
+    print(f"durable decisions per second: {speed:,.0f}, required at least 4,000: {_verdict(speed >= 4000)}")
+    for name, most, where in (("ratio", 1.7, "no other load"), ("ratio-busy", 2.2, f"{n_busy} busy processes")):
+        print(
+            f"processor time of one with {where}: {found[name]:.2f} times the constant, required at most {most}: "
+            f"{_verdict(found[name] <= most)}"
+        )
     print(
-        f"{rate:.0f} new sessions a second: p50 {found['p50']:.1f} ms, p99 {p99:.1f} ms, aim at most 3 fsyncs of "
-        f"{sync:.2f} ms + 5 ms: {_verdict(p99 <= 3 * sync + 5)}"
+        f"{rate:.0f} new sessions per second: p50 {found['p50']:.1f} ms, p99 {p99:.1f} ms, required at most 3 fsyncs "
+        f"of {sync:.2f} ms + 5 ms: {_verdict(p99 <= 3 * sync + 5)}"
     )
 
 
@@ -304,10 +336,11 @@ def main(arguments: Sequence[str] = ()) -> stored.Rows:
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--busy", type=int, default=4, help="processes that count beside the second measurement")
     given = parser.parse_args(arguments)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
     found = service(given)
-    tell(found, given.rate)
+    report(found, given.rate, given.busy)
     for what, microseconds in peers().items():
         print(f"{what:24s}  processor us of one decision in one process {microseconds:,.1f}")
         found[what.split(",")[0]] = microseconds

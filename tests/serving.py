@@ -1,4 +1,4 @@
-"""What the tests of the service share: stores to test on, a service with a clock of its own, and a client."""
+"""Helpers of the service's tests: stores, a service with a simulated clock, and clients with and without HTTP bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httptools
 import httpx
 
 import lmab
-from lmab.serve.app import make_app
+from lmab.serve.app import Application, make_app
 from lmab.serve.clock import AGREED
+from lmab.serve.connection import Connection
+from lmab.serve.run import http_server
 from lmab.serve.service import Service, Settings
 from lmab.serve.stores import open_store
 from lmab.serve.versions import Defaults
@@ -54,8 +57,98 @@ def policy_bytes(floor: float | None = None, seed: int = 0, horizon: int = HORIZ
         return path.read_bytes()
 
 
+class Pipe(asyncio.Transport):
+    """Transport to a client in memory: parses the responses that a connection writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.responses: list[httpx.Response] = []
+        self.head: dict[str, Any] = {}
+        self.arrived, self.closed, self.to_head = asyncio.Event(), False, False
+        self.parser = httptools.HttpResponseParser(self)
+
+    def on_message_begin(self) -> None:
+        self.head = {"headers": [], "content": b""}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.head["headers"].append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.to_head:  # the response to HEAD ends here, whatever its length says
+            self.on_message_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self.head["content"] += body
+
+    def on_message_complete(self) -> None:
+        self.responses.append(httpx.Response(self.parser.get_status_code(), **self.head))
+        self.arrived.set()
+
+    def write(self, data: Any) -> None:
+        assert not self.closed
+        self.writes.append(bytes(data))
+        self.parser.feed_data(data)
+
+    def close(self) -> None:
+        self.closed = True
+        self.arrived.set()
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        """Do nothing: a test sends what it sends."""
+
+    resume_reading = pause_reading
+
+    async def response(self, number: int = 0) -> httpx.Response:
+        """Wait for a response; raise `OSError` if the connection is closed before."""
+        while len(self.responses) <= number:
+            if self.closed:
+                raise OSError("the connection was closed")
+            self.arrived.clear()
+            await self.arrived.wait()
+        return self.responses[number]
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """Transport of httpx that gives every request as bytes to a new connection of the service, without a socket."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    def connect(self) -> tuple[Connection, Pipe]:
+        """Return a new connection and what it writes to."""
+        server, pipe = http_server(self.app, "127.0.0.1", 0), Pipe()
+        server.config.load()
+        connection = server.config.http_protocol_class(server.config, server.server_state, {})
+        connection.connection_made(pipe)
+        return connection, pipe
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body = await request.aread()
+        lines = [b"%b: %b\r\n" % header for header in request.headers.raw]
+        line = b"%b %b HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)
+        connection, pipe = self.connect()
+        pipe.to_head = request.method == "HEAD"
+        connection.data_received(line + b"".join(lines) + b"\r\n" + body)
+        try:
+            return await pipe.response()
+        finally:
+            connection.connection_lost(None)
+
+
 class Client:
-    """Asks a service through its application, without a network."""
+    """Client of a service that sends the bytes of HTTP, without a network."""
 
     def __init__(self, service: Service, http: httpx.AsyncClient) -> None:
         self.service, self.http = service, http
@@ -95,7 +188,7 @@ async def served(
         if policy is not None:
             version = await service.register.add_version(policy)
             await service.register.promote(version.name, 1.0)
-        transport = httpx.ASGITransport(app=make_app(service, tokens))
+        transport = Wire(make_app(service, tokens))
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
             yield Client(service, http)
     finally:

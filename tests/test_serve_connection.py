@@ -1,4 +1,4 @@
-"""Connections of the service over real sockets: offers of other protocols, and limits on bytes, requests and time."""
+"""Connections of the service: live traffic, offers of other protocols, and limits on bytes, requests and time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 import uvloop
+from serving import HORIZON, Clock, Pipe, policy_bytes, refused, served
 
 from lmab.serve import connection as limits
+from lmab.serve.app import LIVE
 from lmab.serve.run import http_server
 
 LARGE = 32 * 2**20  # bytes of a response that no socket buffer takes
@@ -288,7 +291,7 @@ def test_a_response_that_is_not_read_ends_the_connection(reads):
                 await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(LARGE)
                 connection.expire(1e9)
-                assert connection.waits_since() is None
+                assert connection.waits_since() == connection.idle  # for the next request
             else:
                 connection.expire(100.0 + limits.REQUEST_TIME)
                 assert not connection.transport.is_closing()
@@ -301,9 +304,10 @@ def test_a_response_that_is_not_read_ends_the_connection(reads):
 
 def test_the_connection_that_has_kept_the_service_waiting_longest_makes_room():
     class One:
-        def __init__(self, since: float | None, unread: float | None = None) -> None:
-            self.since, self.unread, self.closed = since, unread, False
-            self.transport = self
+        def __init__(self, since: float | None, unread: float | None = None, idle: float | None = None) -> None:
+            self.since, self.unread, self.idle, self.closed = since, unread, idle, False
+            self.transport = self.cycle = self
+            self.response_complete = idle is not None
 
         def abort(self) -> None:
             self.closed = True
@@ -311,9 +315,223 @@ def test_the_connection_that_has_kept_the_service_waiting_longest_makes_room():
         waits_since = limits.Connection.waits_since
 
     newest: Any = One(4.0)
-    for others, closed in (([One(3.0), One(None, 2.0), One(None)], 1), ([One(None)], None)):
+    for others, closed in (
+        ([One(3.0), One(None, 2.0), One(None), One(None, idle=2.5)], 1),
+        ([One(3.0), One(None), One(None, idle=2.5)], 2),
+        ([One(None)], None),
+    ):
         connections: set[Any] = {*others, newest}
         limits.drop_longest_waiting(connections, newest)
         assert [one.closed for one in others] == [place == closed for place in range(len(others))]
         assert newest.closed == (closed is None)
         assert len(connections) == len(others)
+
+
+def posted(path: str, body: Any, *headers: str) -> bytes:
+    """Return the bytes of a request."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = "\r\n".join([f"POST {path} HTTP/1.1", "Host: x", *headers, f"Content-Length: {len(data)}"])
+    return head.encode() + b"\r\n\r\n" + data
+
+
+def asked(session: str, step: int = 0, **more: Any) -> bytes:
+    return posted("/v1/decide", {"session": session, "step": step, **more})
+
+
+def seen(response: httpx.Response) -> tuple[int, dict[str, str], bytes]:
+    """Return what a client sees of a response; the server adds the date."""
+    headers = {name: value for name, value in response.headers.items() if name not in ("date", "x-request-id")}
+    return response.status_code, headers, response.content
+
+
+REQUESTS: dict[str, tuple[str, Any, int]] = {
+    "decision": ("/v1/decide", {"session": "s", "step": 0}, 200),
+    "retry": ("/v1/decide", {"session": "s", "step": 0}, 200),
+    "reward and decision": ("/v1/decide", {"session": "s", "step": 1, "reward": 1.0}, 200),
+    "late reward": ("/v1/rewards", {"rewards": [{"session": "s", "step": 1, "reward": 0}]}, 200),
+    "other reward": ("/v1/rewards", {"rewards": [{"session": "s", "step": 1, "reward": 1}]}, 409),
+    "unknown session": ("/v1/decide", {"session": "t", "step": 1}, 404),
+    "beyond the horizon": ("/v1/decide", {"session": "s", "step": 10**6}, 409),
+    "no JSON": ("/v1/decide", b"{", 400),
+    "unknown field": ("/v1/rewards", {"reward": []}, 400),
+    "no body": ("/v1/rewards", b"", 400),
+    "too large": ("/v1/decide", b" " * (64 * 1024) + b"{}", 413),
+    "another path": ("/v1/decide/", {}, 403),
+}
+
+
+@pytest.mark.parametrize("lane", ["one piece", "many pieces"])
+def test_each_lane_gives_the_same_responses(tmp_path, lane):
+    """Whether a request bypasses ASGI depends on how its bytes arrive, which the client must not notice."""
+
+    async def play(client, how: str) -> list[Any]:
+        if how == "ASGI":
+            app = client.http._transport.app
+            client.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+        found = []
+        for path, body, status in REQUESTS.values():
+            if how == "many pieces":
+                connection, pipe = client.http._transport.connect()
+                data = posted(path, body, "X-Request-Id: request-1", "Authorization: Bearer secret")
+                size = 7 if len(data) < 1000 else 1000
+                for start in range(0, len(data), size):
+                    connection.data_received(data[start : start + size])
+                    await asyncio.sleep(0)
+                answer = await pipe.response()
+                connection.connection_lost(None)
+            else:
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                headers = {"X-Request-Id": "request-1", "Authorization": "Bearer secret"}
+                answer = await client.http.post(path, content=content, headers=headers)
+            assert answer.status_code == status, (path, answer.text)
+            assert answer.headers["x-request-id"] == "request-1"
+            found.append(seen(answer))
+        headers = {"Authorization": "Bearer wrong"}
+        found += [seen(await client.http.post(path, content=b"{}", headers=headers)) for path in LIVE]
+        found.append(dict(client.http._transport.app.metrics.requests))
+        await client.http.aclose()
+        return found
+
+    async def scenario():
+        found = []
+        for how in ("ASGI", lane):
+            name = f"{how}-{len(found)}.db"
+            async with served(str(tmp_path / name), policy_bytes(), tokens=("secret decide",), clock=Clock()) as client:
+                found.append(await play(client, how))
+        assert found[0] == found[1]
+        assert found[0][-1]["/v1/decide", 200] == 3
+        assert found[0][-1]["refused", 401] == 1
+
+    asyncio.run(scenario())
+
+
+@contextlib.asynccontextmanager
+async def connected(store: Any, **settings: Any) -> AsyncIterator[tuple[Any, Any, Pipe]]:
+    """Serve a policy, and open one connection to it."""
+    async with served(str(store), policy_bytes(), **settings) as client:
+        connection, pipe = client.http._transport.connect()
+        yield client.service, connection, pipe
+        if not pipe.closed:
+            connection.connection_lost(None)
+
+
+def test_a_decision_is_answered_in_one_write_and_by_one_task(tmp_path):
+    async def scenario():
+        async with connected(tmp_path / "e.db") as (_, connection, pipe):
+            connection.data_received(asked("s"))
+            worker = connection.worker
+            assert connection.tasks == {worker}  # a shutdown waits for it
+            await pipe.response()
+            for step in range(1, HORIZON):
+                assert connection.tasks == set()
+                connection.data_received(asked("s", step, reward=1))
+                assert (await pipe.response(step)).json()["step"] == step
+                assert connection.worker is worker
+            assert len(pipe.writes) == HORIZON
+            assert connection.server_state.total_requests == HORIZON
+
+    asyncio.run(scenario())
+
+
+def test_pipelined_decisions_are_answered_in_order(tmp_path):
+    async def scenario():
+        async with connected(tmp_path / "e.db") as (_, connection, pipe):
+            data = b"".join(asked("s", step) for step in range(HORIZON))
+            connection.data_received(data + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + asked("t"))
+            answers = [await pipe.response(number) for number in range(HORIZON + 2)]
+            assert [answer.json()["step"] for answer in answers[:HORIZON]] == list(range(HORIZON))
+            assert answers[HORIZON].text == "ok\n"
+            assert answers[HORIZON + 1].json()["session"] == "t"
+            assert len({answer.headers["x-request-id"] for answer in answers}) == len(answers)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("line", "closed"),
+    [
+        (b"HTTP/1.1\r\nHost: x\r\n", False),
+        (b"HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", True),
+        (b"HTTP/1.0\r\n", True),
+    ],
+)
+def test_a_connection_is_kept_if_the_client_keeps_it(tmp_path, line, closed):
+    async def scenario():
+        async with connected(tmp_path / "e.db") as (_, connection, pipe):
+            data = asked("s").replace(b"HTTP/1.1\r\nHost: x\r\n", line)
+            connection.data_received(data)
+            answer = await pipe.response()
+            assert (answer.status_code, pipe.closed) == (200, closed)
+            assert ("connection" in answer.headers) == closed
+            if closed:
+                connection.connection_lost(None)
+                with pytest.raises(asyncio.CancelledError):
+                    await connection.worker
+
+    asyncio.run(scenario())
+
+
+def test_a_decision_in_chunks_and_one_that_waits_for_100_continue(tmp_path):
+    async def scenario():
+        async with connected(tmp_path / "e.db") as (_, connection, pipe):
+            head = b"POST /v1/decide HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            body = b'{"session":"s","step":0}'
+            trailer = b"X-Request-Id: forged\r\n\r\n"
+            connection.data_received(head + b"%x\r\n%b\r\n0\r\n" % (len(body), body) + trailer)
+            assert (await pipe.response()).headers["x-request-id"] != "forged"
+            connection.data_received(posted("/v1/decide", body, "Expect: 100-continue")[: -len(body)])
+            while not any(b"100 Continue" in data for data in pipe.writes):
+                await asyncio.sleep(0)
+            connection.data_received(body)
+            assert (await pipe.response(2)).json()["session"] == "s"  # the parser counts 100 as a response
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_before_its_answer_costs_nobody_anything(tmp_path):
+    """What it sent is stored, and neither its task nor a response to a lost connection remains."""
+
+    async def scenario():
+        async with connected(tmp_path / "e.db") as (service, connection, pipe):
+            connection.data_received(asked("s"))
+            await asyncio.sleep(0)
+            pipe.close()
+            connection.connection_lost(None)
+            await connection.worker
+            assert pipe.writes == []
+            assert connection.tasks == set()
+            assert len(await service.store.session("s")) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_mistake_of_the_service_is_a_response_and_the_connection_goes_on(tmp_path, caplog):
+    async def scenario():
+        async with connected(tmp_path / "e.db") as (service, connection, pipe):
+            decide = service.decide
+
+            async def fail(question):
+                raise ZeroDivisionError("a mistake")
+
+            service.decide = fail
+            connection.data_received(asked("s"))
+            refused(await pipe.response(), 500, "internal")
+            service.decide = decide
+            connection.data_received(asked("s"))
+            assert (await pipe.response(1)).status_code == 200
+            assert "a mistake" in caplog.text
+            assert "a mistake" not in (await pipe.response()).text
+
+    asyncio.run(scenario())
+
+
+def test_a_fault_within_the_body_of_a_decision_is_refused(tmp_path):
+    async def scenario():
+        async with connected(tmp_path / "e.db") as (_, connection, pipe):
+            connection.data_received(asked("s"))
+            await pipe.response()
+            connection.data_received(b"POST /v1/decide HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n")
+            refused(await pipe.response(1), 400, "malformed")
+            assert pipe.closed
+
+    asyncio.run(scenario())

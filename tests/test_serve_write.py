@@ -308,7 +308,8 @@ class Machine(RuleBasedStateMachine):
 def set_version(runner: asyncio.Runner, store, version: int) -> None:
     """Say that the tables are of a version, as the migration of another process does."""
     if hasattr(store, "_db"):
-        store._db.execute(f"PRAGMA user_version={version}")
+        with contextlib.closing(sqlite3.connect(store.path)) as other:
+            other.execute(f"PRAGMA user_version={version}")
         return
 
     async def change(db) -> None:

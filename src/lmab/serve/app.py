@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from . import messages
 from .access import DECIDE, OPEN, PAGES, Access, role_of
@@ -29,8 +31,7 @@ from .watch import REFITS, Metrics, Summaries, session_history
 
 MAX_BODY = 64 * 1024
 MAX_POLICY = 64 * 1024 * 1024
-_DECIDED = (DECIDE, 200)
-_JSON = (b"content-type", b"application/json")
+LIVE = {DECIDE: DECIDE, "/v1/rewards": "rewards"}  # paths of live traffic, and their names in the metrics
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _SECURITY = [
     (b"x-content-type-options", b"nosniff"),
@@ -42,69 +43,104 @@ _SECURITY = [
         b"base-uri 'none'; form-action 'none'",
     ),
 ]
-_ADVICE = {  # by status: headers that say what to do; only a decision is refused with 405 here
+_ADVICE = {  # by status: further headers, which tell the client what to do
     401: [(b"www-authenticate", b"Bearer")],
     405: [(b"allow", b"POST")],
     429: [(b"retry-after", b"1")],
 }
+_log = logging.getLogger("lmab.serve")
 encode = msgspec.json.Encoder().encode
 _decode_question = msgspec.json.Decoder(messages.Question).decode
+_decode_rewards = msgspec.json.Decoder(messages.Rewards).decode
 
 
-def make_app(service: Service, access: Access | Iterable[str] = (), metrics: Metrics | None = None) -> ASGIApp:
-    """The ASGI application of a service; `access` holds the tokens, or is a list of them."""
-    return _Front(service, access if isinstance(access, Access) else Access(access), metrics or Metrics())
+Body = bytearray | Callable[[], Awaitable[bytes]]  # of a request: the bytes if they have arrived, or how to get them
 
 
-class _Front:
-    """Decisions take the short way; everything else goes through Starlette."""
+class Reply(NamedTuple):
+    """Response to a request of live traffic, for any transport."""
+
+    status: int
+    body: bytes
+    request_id: bytes
+
+
+def fixed_headers(status: int) -> list[tuple[bytes, bytes]]:
+    """Return the headers that all replies of a status have; the others are Content-Length and X-Request-Id."""
+    return [(b"content-type", b"application/json"), *_SECURITY, *_ADVICE.get(status, [])]
+
+
+class Application:
+    """ASGI application of the service. Connections of the service call `respond` for live traffic, without ASGI."""
 
     def __init__(self, service: Service, access: Access, metrics: Metrics) -> None:
         self.service, self.access, self.metrics = service, access, metrics
-        self.rest = _routes(service, metrics)
+        self.other_paths = _routes(service, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.rest(scope, receive, send)
+            await self.other_paths(scope, receive, send)
             return
-        path, headers = scope["path"], dict(scope["headers"])
-        begin_request(headers.get(b"x-request-id", b""))
-        try:
-            token_name.set(self.access.check(scope["method"], path, headers))
-            if path != DECIDE:
-                await self.rest(scope, receive, _secured(send))
+        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if path in LIVE:
+            reply = await self.respond(method, path, headers, partial(read_body, scope, receive))
+        else:
+            try:
+                self._begin(method, path, headers)
+            except Problem as problem:
+                self.metrics.requests["refused", problem.status] += 1
+                reply = Reply(problem.status, refusal(problem), request_id.get().encode())
+            else:
+                await self.other_paths(scope, receive, _secured(send))
                 return
-            if scope["method"] != "POST":
-                raise Problem("wrong-method", f"the method must be POST, got {scope['method']}")
+        more = [(b"content-length", b"%d" % len(reply.body)), (b"x-request-id", reply.request_id)]
+        start = {"type": "http.response.start", "status": reply.status}
+        await send({**start, "headers": [*fixed_headers(reply.status), *more]})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    def _begin(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
+        """Set the id of the request; raise `Problem` if its token does not allow it."""
+        begin_request(headers.get(b"x-request-id", b""))
+        if name := self.access.check(method, path, headers):
+            token_name.set(name)
+
+    async def respond(self, method: str, path: str, headers: Mapping[bytes, bytes], body: Body) -> Reply:
+        """Return the response to a request whose path is in `LIVE`."""
+        name = path if path == DECIDE else "refused"  # in the metrics
+        try:
+            self._begin(method, path, headers)
+            name = LIVE[path]
+            if method != "POST":
+                raise Problem("wrong-method", f"the method must be POST, got {method}")
             began = time.perf_counter()
-            question = decoded(_decode_question, await read_body(scope, receive))
-            answer = encode(await self.service.decide(question))
-            self.metrics.decided(time.perf_counter() - began)
+            data = body if isinstance(body, bytearray) else await body()
+            if path == DECIDE:
+                status, answer = 200, encode(await self.service.decide(decoded(_decode_question, data)))
+                self.metrics.decided(time.perf_counter() - began)
+            else:
+                stored = await self.service.reward(decoded(_decode_rewards, data).rewards)
+                status, answer = 200, encode(messages.RewardsStored(stored))
         except Problem as problem:
-            self.metrics.requests[path if path == DECIDE else "refused", problem.status] += 1
-            await _send(send, problem.status, refusal(problem), _ADVICE.get(problem.status, []))
-            return
-        self.metrics.requests[_DECIDED] += 1
-        await _send(send, 200, answer, [])
+            status, answer = problem.status, refusal(problem)
+        except Exception as error:
+            _log.error("the request to %s failed", path, exc_info=error)
+            status, answer = 500, refusal(Problem("internal", "an error of the service, which its log describes"))
+        self.metrics.requests[name, status] += 1
+        return Reply(status, answer, request_id.get().encode())
+
+
+def make_app(service: Service, access: Access | Iterable[str] = (), metrics: Metrics | None = None) -> Application:
+    """Return the ASGI application of a service; `access` holds the tokens, or is a list of them."""
+    return Application(service, access if isinstance(access, Access) else Access(access), metrics or Metrics())
 
 
 def _secured(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *_SECURITY, _request_header()]
+            message["headers"] = [*message["headers"], *_SECURITY, (b"x-request-id", request_id.get().encode())]
         await send(message)
 
     return sending
-
-
-async def _send(send: Send, status: int, body: bytes, more: list[tuple[bytes, bytes]]) -> None:
-    headers = [_JSON, (b"content-length", b"%d" % len(body)), *_SECURITY, _request_header(), *more]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _request_header() -> tuple[bytes, bytes]:
-    return b"x-request-id", request_id.get().encode()
 
 
 # Bodies
@@ -128,7 +164,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int = MAX_BODY) -> by
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
+def decoded(decode: Callable[[bytes | bytearray], Any], body: bytes | bytearray) -> Any:
     """Return what a body says; raise `Problem` if it says nothing. 1.0 is an integer, as in JSON Schema."""
     try:
         try:
@@ -165,7 +201,6 @@ def _routes(service: Service, metrics: Metrics) -> Starlette:
     """The application of these paths, which starts and stops the service."""
     paths = _Endpoints(service, metrics)
     table = [
-        ("/v1/rewards", paths.rewards, ["POST"]),
         ("/v1/sessions/{session:path}", paths.session, ["GET"]),
         ("/v1/persons/{person:path}", paths.person, ["DELETE"]),
         ("/v1/policies", paths.policies, ["GET", "PUT"]),
@@ -198,9 +233,6 @@ class _Endpoints:
         self.service, self.register, self.metrics = service, service.register, metrics
         self.summaries = Summaries(service, metrics)
         self._refitted: float | None = None  # time of the last refit
-
-    async def rewards(self, request: Request) -> Any:
-        return messages.RewardsStored(await self.service.reward((await _body(request, messages.Rewards)).rewards))
 
     async def session(self, request: Request) -> Any:
         found = await self.service.history(request.path_params["session"])
@@ -318,8 +350,12 @@ class _Endpoints:
 async def _file(request: Request) -> Response:
     """The page for the team, and what it is made of."""
     name = PAGES[request.url.path]
-    text = resources.files(__package__).joinpath(name).read_text("utf-8")
-    return Response(text, media_type=_KINDS[name.rpartition(".")[2]])
+    return Response(_text_of(name), media_type=_KINDS[name.rpartition(".")[2]])
+
+
+@cache
+def _text_of(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _json(body: bytes, status: int = 200, **headers: str) -> Response:

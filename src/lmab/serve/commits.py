@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .logs import request_id
 from .messages import Problem
@@ -24,7 +24,7 @@ class _Waiting:
     job: Job
     future: asyncio.Future[None]
     until: float  # by the clock of the queue
-    request: str = field(default_factory=request_id.get)
+    request: str
 
 
 class Commits:
@@ -48,12 +48,12 @@ class Commits:
         self._ticking = False
 
     async def commit(self, job: Job) -> None:
-        """Return when the job is durable; raise `Problem` where it is not."""
+        """Return when the job is durable; raise `Problem` if it cannot be stored."""
         if len(self.waiting) >= self.limit:
             raise Problem("busy", f"{self.limit} requests wait for the store: try again in a moment")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self.waiting.append(_Waiting(job, future, self._clock + self.deadline))
+        self.waiting.append(_Waiting(job, future, self._clock + self.deadline, request_id.get()))
         if self._task is None:
             self._task = asyncio.create_task(self._drain(), context=Context())  # it writes for many requests
         if not self._ticking:

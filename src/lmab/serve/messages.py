@@ -177,6 +177,7 @@ STATUS = {
     "bad-value": 422,
     "bad-policy": 422,
     "busy": 429,
+    "internal": 500,
     "no-policy": 503,
     "no-store": 503,
 }

@@ -175,7 +175,8 @@ class Service:
             live = await self._load(question, features, now)
         elif question.step == len(live.rows):
             await self._catch_up(live, question, now)
-        live.table, live.broken = await self.register.table_of(live.policy)
+        known = self.register.tables.get(live.policy)
+        live.table, live.broken = known or await self.register.table_of(live.policy)
         rewards = self._rewards_of(live, question, now)
         if question.step < len(live.rows):
             self.counts["repeated"] += 1
@@ -218,12 +219,12 @@ class Service:
         return live if live is not None and len(live.rows) >= question.step else restored
 
     async def _catch_up(self, live: LiveSession, question: Question, now: float) -> None:
-        """Learn the rewards that another replica was told since; where none is missing, nobody needs to look."""
-        missing = set(live.unrewarded())
-        if question.reward is not None and not self._is_late(live, question.step - 1, now):
-            missing.discard(question.step - 1)
-        if not missing or self.trouble or live.hole is not None:
+        """Learn the rewards that another replica has stored since; if none is missing, the store is not read."""
+        last = question.step - 1
+        brings = question.reward is not None and last not in live.rewards and not self._is_late(live, last, now)
+        if len(live.rewards) + brings == len(live.rows) or self.trouble or live.hole is not None:
             return
+        missing = {step for step in live.unrewarded() if not (brings and step == last)}
         for step in await self._if_answered(self.store.session(question.session)) or ():
             if step.reward is not None and step.decision.step in missing:
                 live.learn(step.decision.step, step.reward)

@@ -83,11 +83,16 @@ def _version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
+def check_version(db: sqlite3.Connection, path: str) -> None:
+    """Raise `InvalidFile` if a newer program has migrated the file since it was opened."""
+    stores.migrations(_version(db), path)
+
+
 class Writer:
     """Writes the jobs of one commit in few statements; remembers sessions for as long as nobody else writes."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self.db = db
+    def __init__(self, db: sqlite3.Connection, path: str = "the file") -> None:
+        self.db, self.path = db, path
         self._numbers: dict[str, int] = {}
         self._lengths: dict[str, int] = {}
         self._tombstones = True  # whether there may be any
@@ -102,25 +107,25 @@ class Writer:
     def write(self, jobs: Sequence[Job]) -> None:
         """Insert what `resolve` accepts.
 
-        Mostly no reward is there yet, so the file is asked for the stored ones only where an insert meets one, or
-        where a job is refused.
+        Rewards are usually new, so the stored ones are read only if an insert meets one or a job is refused: then the
+        transaction, in which nothing else has been written, begins anew.
         """
         known = self._known(jobs)
-        self.db.execute("SAVEPOINT jobs")
         accepted = resolve(jobs, known)
         if any(job.refused or job.conflict for job in jobs) or not self._insert_all(accepted):
-            self.db.execute("ROLLBACK TO jobs")
+            self.db.execute("ROLLBACK")
+            self.db.execute("BEGIN IMMEDIATE")
             self._lengths.clear()
             known = self._known(jobs)
             known.rewards = self._stored_rewards(jobs)
             if not self._insert_all(resolve(jobs, known)):
                 raise sqlite3.IntegrityError("a row that was absent is present")
-        self.db.execute("RELEASE jobs")
 
     def _known(self, jobs: Sequence[Job]) -> Known:
         """The lengths of the jobs' sessions, and the stored rows of steps that are asked for again."""
         (version,) = self.db.execute("PRAGMA data_version").fetchone()
         if version != self._data_version or len(self._numbers) > _KNOWN:  # it changes when another process has written
+            check_version(self.db, self.path)
             self._data_version = version
             self.forget()
         names = {reward.session for job in jobs for reward in job.rewards}
@@ -228,7 +233,7 @@ class SqliteStore(Store):
         except BaseException:
             db.close()
             raise
-        self._jobs = Writer(db)
+        self._jobs = Writer(db, self.path)
         self._near, self._far = self._connection(_WAIT), self._connection(10.0)
         found = os.stat(self.path)
         self._inode = found.st_dev, found.st_ino
@@ -261,7 +266,6 @@ class SqliteStore(Store):
                 raise InvalidFile(f"{self.path}: the store is not open")
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                stores.migrations(_version(self._db), self.path)  # a newer program may have migrated it meanwhile
                 value = function(self._db)
                 self._db.execute("COMMIT")
                 self._check_file()
@@ -284,6 +288,7 @@ class SqliteStore(Store):
 
     async def _do(self, *statements: Statement, far: bool = False, guarded: bool = False) -> list[int]:
         def run(db: sqlite3.Connection) -> list[int]:
+            check_version(db, self.path)
             counts: list[int] = []
             for text, *values in statements:
                 counts.append(db.execute(text.format(**self.names), values).rowcount)
