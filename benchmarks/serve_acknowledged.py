@@ -19,7 +19,7 @@ import httpx
 
 from lmab.serve.app import make_app
 from lmab.serve.service import Service, Settings
-from lmab.serve.stores import open_store
+from lmab.serve.stores import Store, open_store
 from lmab.serve.versions import Defaults
 
 from .serve_load import HORIZON, LABELS, write_policy
@@ -69,9 +69,9 @@ class Player:
             self.rewards[session, step - 1] = float(asked["reward"])
 
 
-async def play(where: str, policy: Path, n_requests: int, seed: int) -> Counter[int]:
+async def play(store: Store, policy: Path, n_requests: int, seed: int) -> Counter[int]:
     """Return how many answers had each status; raise `AssertionError` if something acknowledged is not in the store."""
-    service = Service(open_store(where), Settings(Defaults(HORIZON)))
+    service = Service(store, Settings(Defaults(HORIZON)))
     await service.start(watch=False)
     try:
         await service.register.set_arms(LABELS)
@@ -100,7 +100,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="lmab-acknowledged-") as name:
         folder = Path(name)
         write_policy(folder / "policy.lmab")
-        found = asyncio.run(play(str(folder / "events.db"), folder / "policy.lmab", given.requests, given.seed))
+        found = asyncio.run(
+            play(open_store(str(folder / "events.db")), folder / "policy.lmab", given.requests, given.seed)
+        )
     print(", ".join(f"{count:,} of status {status}" for status, count in sorted(found.items())))
 
 

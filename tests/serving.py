@@ -178,7 +178,7 @@ async def served(
 ) -> AsyncIterator[Client]:
     """A running service with its client; arms red, green, blue."""
     settings.setdefault("defaults", Defaults(HORIZON))
-    store = _patient(open_store(where))
+    store = patient(open_store(where))
     service = Service(store, Settings(**settings), clock or Clock(), secret=b"the same draws in every run")
     service.clock.started -= AGREED  # sweeps wait for the first minutes of a process to pass
     await service.start(watch=False)
@@ -195,8 +195,8 @@ async def served(
         await service.stop()
 
 
-def _patient(store: Any) -> Any:
-    """The store with time to answer on a machine that is busy with other tests; deadlines have tests of their own."""
+def patient(store: Any) -> Any:
+    """Give a store time to answer on a machine that is busy with other tests; deadlines have tests of their own."""
     for links in (getattr(store, "_writers", None), getattr(store, "_readers", None)):
         for each in () if links is None else (links, *links.links):
             each.deadline = 20.0

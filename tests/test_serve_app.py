@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 from policies import of_any_arms
-from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, refused, served
+from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, patient, policy_bytes, refused, served
 
 import lmab
 from benchmarks.serve_acknowledged import play
@@ -429,7 +429,7 @@ def test_quantiles_of_the_times():
 
 def test_whatever_was_acknowledged_is_in_the_store(event_store, tmp_path):
     write_policy(tmp_path / "policy.lmab")
-    statuses = asyncio.run(play(event_store, tmp_path / "policy.lmab", 1500, seed=1))
+    statuses = asyncio.run(play(patient(open_store(event_store)), tmp_path / "policy.lmab", 1500, seed=1))
     assert statuses[200] > 300
     assert {400, 404, 409, 422} <= set(statuses) <= {200, 400, 404, 409, 410, 422}
 
