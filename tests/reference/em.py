@@ -1,15 +1,14 @@
-"""The expectation step of EM, for many models at once (equation (log_likelihood) of the paper).
+"""Expectation step of EM, for many models at once (equation (log_likelihood) of the paper).
 
-Sessions come as flat columns with `offsets`; `edges` cuts them into B blocks. Task k = r * B + b is block b under
-model r; tasks `first` to `last` - 1 are done, each filling its own entry of `statistics` and `logs`, so that tasks may
-run in any order or on any number of threads and give the same bits. Models hold types in P columns, M padded with
-types of weight 0 to a multiple of 8.
+Sessions are flat columns with `offsets`; `edges` divides them into B blocks. Task k = r * B + b is block b under model
+r; tasks `first` to `last` - 1 are done. Each fills its entry of `statistics` and `logs`, so that tasks may run in any
+order or on any number of threads and give the same bits. Models hold types in P columns, M padded with types of weight
+0 to a multiple of 8.
 
 A session that is impossible under a model makes that block's log-likelihood -inf and adds nothing to the statistics.
 
-People who come back: between two sessions a person keeps the type with probability `keep`, else it is drawn anew from
-the weights of the next session. The transition is keep * I plus a matrix of rank one, so a session costs O(M), not
-O(M^2).
+Returning persons: between two sessions a person keeps the type with probability `keep`; otherwise it is drawn from the
+weights of the next session. The transition is keep * I plus a matrix of rank one, so a session costs O(M), not O(M^2).
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def categorical(
     first: int,
     last: int,
 ) -> None:
-    """Expected counts and log-likelihood of coded steps.
+    """Add up expected counts and the log-likelihood of coded steps.
 
     Row 0 of a table holds the weights, row 1 + c the probability of code c, in every type. Row 0 of the statistics
-    receives the expected number of sessions of each type, row 1 + c that of the steps with code c. `counts` says how
-    many identical sessions each one stands for; empty: one.
+    receives the expected number of sessions of each type, row 1 + c the expected number of steps with code c. `counts`
+    holds how many identical sessions each one represents; empty means one.
     """
     n_blocks = len(edges) - 1
     for task in range(first, last):
@@ -65,11 +64,11 @@ def gaussian(
     first: int,
     last: int,
 ) -> None:
-    """Expected counts, expected sums of rewards and log-likelihood under normal rewards.
+    """Add up expected counts, expected sums of rewards and the log-likelihood under normal rewards.
 
     Row 0 of a table holds the weights, rows 1 to A the means of the arms, row A + 1 the scale (in every column). Row 0
-    of the statistics receives the expected number of sessions, rows 1 to A the expected plays of each arm and rows
-    A + 1 to 2 A the expected sum of its rewards.
+    of the statistics receives the expected number of sessions, rows 1 to A the expected plays of each arm and rows A +
+    1 to 2 A the expected sum of its rewards.
     """
     n_blocks, n_arms = len(edges) - 1, tables.shape[1] - 2
     for task in range(first, last):
@@ -91,7 +90,7 @@ def gaussian(
 
 
 def _responsibilities(joint: Float[Array, "n P"], scale: Float[Array, "n"]) -> tuple[Float[Array, "n P"], float]:
-    """Posterior of each session's type times `scale`, and the log-likelihood, from the log of the joint."""
+    """Return the posterior of each session's type times `scale`, and the log-likelihood, from the log of the joint."""
     top = joint.max(axis=1, keepdims=True)
     if (top == -np.inf).any():
         shares = np.zeros_like(joint)
@@ -111,7 +110,7 @@ def likelihoods(
     rows: Float[Array, "N M"],
     scales: Float[Array, "N"],
 ) -> None:
-    """The likelihood of each session by type into `rows`, scaled so that the largest is 1, and the logs of the scales.
+    """Write the likelihood of each session by type to `rows`, scaled to a maximum of 1, and the logs of the scales.
 
     Row c of the table holds the probability of code c in each type.
     """
@@ -134,17 +133,17 @@ def returning(
     kept: Float[Array, "2"],
     logs: Float[Array, "N"],
 ) -> None:
-    """The posterior of every session given all sessions of its person, and the log of its probability after the others.
+    """Compute the posterior of every session given all sessions of its person, and its log-probability.
 
-    Person p has the sessions edges[p] to edges[p + 1] - 1, in order. `fresh` receives how often a type was drawn anew,
-    by group of the session; `kept` how often a returning person kept the type, and how many returned.
+    Person p has the sessions edges[p] to edges[p + 1] - 1, in order. `fresh` receives the expected number of newly
+    drawn types, by group of the session; `kept` how often a returning person kept the type, and how many returned.
     """
     fresh[:], kept[:] = 0.0, 0.0
     for low, high in pairwise(edges.tolist()):
         forward, masses = np.empty((high - low, like.shape[1])), np.empty(high - low)
         for t in range(high - low):
-            own = weights[groups[low + t]]
-            prior = own if t == 0 else keep * forward[t - 1] + (1 - keep) * own
+            prior_weights = weights[groups[low + t]]
+            prior = prior_weights if t == 0 else keep * forward[t - 1] + (1 - keep) * prior_weights
             forward[t] = prior * like[low + t]
             masses[t] = forward[t].sum()
             logs[low + t] = np.log(masses[t])
@@ -152,20 +151,20 @@ def returning(
         back = np.ones(like.shape[1])
         for t in range(high - low - 1, -1, -1):
             posterior[low + t] = forward[t] * back
-            own = weights[groups[low + t]]
+            prior_weights = weights[groups[low + t]]
             if t == 0:
                 fresh[groups[low]] += posterior[low]
                 continue
             after = like[low + t] * back / masses[t]
-            fresh[groups[low + t]] += (1 - keep) * own * after
+            fresh[groups[low + t]] += (1 - keep) * prior_weights * after
             kept += (keep * float(forward[t - 1] @ after), 1.0)
-            back = keep * after + (1 - keep) * float(own @ after)
+            back = keep * after + (1 - keep) * float(prior_weights @ after)
 
 
 def sums(
     codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], posterior: Float[Array, "N M"], into: Float[Array, "D M"]
 ) -> None:
-    """How often each code is expected in each type."""
+    """Add up the expected number of steps with each code in each type."""
     into[:] = 0.0
     np.add.at(into, codes.astype(np.int64), np.repeat(posterior, np.diff(offsets), axis=0))
 
@@ -212,14 +211,14 @@ def optimistic_plays(
     arms: Integer[Array, "n H"],
     outcomes: Integer[Array, "n H"],
 ) -> int:
-    """Play sessions on a bandit, each by optimism on the soft counts of all before it; answer how many were played.
+    """Play sessions on a bandit, each by optimism on the soft counts of all before it; return their number.
 
-    Row type * A + arm of `cumulative` holds the true bandit's cumulative chances of its X values but the last. Value x
-    is taken for `nearest[x]` of `values`. The kernel stops after a session that paid a value that is not `known`, and
-    leaves that session to the caller. The bonus is width / sqrt(max(plays, 1)), as far as the largest value allows.
+    Row type * A + arm of `cumulative` holds the true bandit's cumulative probabilities of its X values but the last.
+    Value x is replaced by `nearest[x]` of `values`. The kernel stops after a session with a value that is not `known`,
+    and leaves that session to the caller. The bonus is width / sqrt(max(plays, 1)), up to the largest value.
     """
     n_values, n_arms = len(values), plays.shape[1]
-    for session, own in enumerate(types.tolist()):
+    for session, session_type in enumerate(types.tolist()):
         chances = np.maximum((paid + prior / n_values) / (plays[:, :, None] + prior), floor)
         chances /= chances.sum(axis=2, keepdims=True)
         means = chances @ values
@@ -227,7 +226,7 @@ def optimistic_plays(
         share = sessions / sessions.sum()
         for step in range(uniforms.shape[1]):
             arm = int((share @ index).argmax())
-            outcome = int((uniforms[session, step] >= cumulative[own * n_arms + arm]).sum())
+            outcome = int((uniforms[session, step] >= cumulative[session_type * n_arms + arm]).sum())
             arms[session, step], outcomes[session, step] = arm, outcome
             share = share * chances[:, arm, nearest[outcome]]
             share = share / share.sum()

@@ -1,6 +1,6 @@
-"""One sweep of the Gibbs sampler behind the learned prior: types of sessions, then what arms are like.
+"""One sweep of the Gibbs sampler for the learned prior: types of sessions, then the hyperparameters of arms.
 
-All randomness comes in as uniform numbers, so that the two implementations can be compared draw by draw.
+All randomness enters as uniform numbers, so that the two implementations can be compared draw by draw.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def categorical(
 ) -> None:
     """Draw the type of every session of coded steps, and count sessions (row 0) and codes (row 1 + c) per type.
 
-    Row 0 of the table holds the weights, row 1 + c the probability of code c; none is zero. `counts` says how many
-    identical sessions each one stands for (empty: one); each of them has its own draw and its own uniform number.
+    Row 0 of the table holds the weights, row 1 + c the probability of code c; none is zero. `counts` holds how many
+    identical sessions each one represents (empty: one); each of them has a separate draw and uniform number.
     """
     logs = np.log(table)
     rows = codes.astype(np.int64) + 1
@@ -38,7 +38,7 @@ def gaussian(
     uniforms: Float[Array, "N"],
     statistics: Float[Array, "Q M"],
 ) -> None:
-    """The same for normal rewards: row 0 of the table holds the weights, row 1 + a the means of arm a.
+    """Draw types for normal rewards: row 0 of the table holds the weights, row 1 + a the means of arm a.
 
     Rows 1 + a of the statistics count plays, rows 1 + A + a sum rewards, in each type.
     """
@@ -82,12 +82,12 @@ def beta_evidence(
     n_spreads: int,
     evidence: Float[Array, "A J"],
 ) -> None:
-    """log-probability of what each arm paid under J beta laws of its means over types: beta-binomial.
+    """Compute the log-probability of each arm's rewards under J beta distributions of its means: beta-binomial.
 
-    `first` and `second` are the laws' parameters, `n_spreads` for each centre. In a type with a shift the centre is
-    so many places further on. Entry [0, n] of the table is the log of the rising factorial
-    first (first + 1) ... (first + n - 1), [1, n] and [2, n] those of second and of their sum; counts beyond the table
-    are computed.
+    `first` and `second` are the parameters of the distributions, `n_spreads` for each centre. In a type with a shift
+    the centre is moved by that many entries. Entry [0, n] of the table is the log of the rising factorial first (first
+    + 1) ... (first + n - 1), [1, n] and [2, n] are those of second and of their sum; counts beyond the table are
+    computed.
     """
     from scipy.special import gammaln
 
@@ -111,11 +111,12 @@ def laws(
     uniforms: Float[Array, "U"],
     choice: Integer[Array, "A"],
 ) -> None:
-    """Draw the law of spreads, the law of centres, and every arm's (centre, spread), J = G * K of them.
+    """Draw the distributions of spreads and of centres, and the (centre, spread) of every arm, J = G * K of them.
 
-    Priors are logarithms. `judges` are the arms that the laws are drawn by; without any, the laws stay. `state` holds
-    the two laws in force and receives those drawn. The arms' own pairs are summed out when a law is drawn. Uniform
-    numbers: one for each law, then one for each arm.
+    Priors are logarithms. `judges` are the arms that the draw uses as evidence; without any, the distributions do not
+    change. `state` holds the two current distributions and receives the new ones. The pairs of the arms are
+    marginalised out when a distribution is drawn. There is a uniform number for each distribution, then one for each
+    arm.
     """
     n_centres, n_spreads = centre_laws.shape[1], spread_laws.shape[1]
     raised = np.exp(np.maximum(evidence - evidence.max(axis=1, keepdims=True), -80.0))
@@ -128,8 +129,8 @@ def laws(
         state[1] = _pick(centre_prior + np.log(by_centre[judges] @ centre_laws.T).sum(axis=0), uniforms[1])
     weights = raised * centre_laws[state[1]][:, None] * spread_laws[state[0]]
     cumulative = np.cumsum(weights.reshape(len(evidence), -1), axis=1)
-    found = (cumulative <= uniforms[2:, None] * cumulative[:, -1:]).sum(axis=1)
-    choice[:] = np.minimum(found, cumulative.shape[1] - 1)
+    positions = (cumulative <= uniforms[2:, None] * cumulative[:, -1:]).sum(axis=1)
+    choice[:] = np.minimum(positions, cumulative.shape[1] - 1)
 
 
 def _pick(logs: Float[Array, "n"], uniform: float) -> int:

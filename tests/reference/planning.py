@@ -1,4 +1,4 @@
-"""Planning: one step of lookahead, one decision, exact dynamic programming over counts."""
+"""One-step lookahead, one decision, and exact dynamic programming over counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def one_step_values(
     means: Float[Array, "A M"],
     vectors: Float[Array, "K M"],
 ) -> Float[Array, "n A"]:
-    """Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
+    """Return Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
     n_arms = len(means)
     values = beliefs @ means.T
     block = max(1, _CHUNK // (len(table) * len(vectors)))
@@ -28,7 +28,7 @@ def one_step_values(
 
 
 def updated(belief: Float[Array, "M"], likelihood: Float[Array, "M"]) -> tuple[Float[Array, "M"], float]:
-    """The product, and its largest entry."""
+    """Return the product, and its largest entry."""
     product = belief * likelihood
     return product, float(product.max())
 
@@ -36,7 +36,7 @@ def updated(belief: Float[Array, "M"], likelihood: Float[Array, "M"]) -> tuple[F
 def best_plan(
     belief: Float[Array, "M"], vectors: Float[Array, "K M"], start: int, stop: int, scores: Float[Array, "K"]
 ) -> int:
-    """The first of the plans from `start` to `stop` whose score is the highest, up to rounding. `scores`: scratch."""
+    """Return the first plan from `start` to `stop` with the highest score, up to rounding. `scores` is scratch."""
     worth = vectors[start:stop] @ belief
     return start + int((worth >= worth.max() - ROUNDING * abs(worth.max())).argmax())
 
@@ -50,7 +50,7 @@ def exact_block(
     symbols: Integer[Array, "step"],  # the first state of the block; left at the state after the last
     values: Float[Array, "block"],  # filled
 ) -> None:
-    """Optimal values of `len(values)` states from `symbols` on, in rank order."""
+    """Compute the optimal values of `len(values)` states from `symbols` on, in rank order."""
     for index in range(len(values)):
         values[index] = _value(weights * table[symbols].prod(axis=0), table, means, binomials, later, symbols)
         _advance(symbols)
@@ -72,13 +72,13 @@ def _value(
 
 
 def rank(symbols: Integer[Array, "step"], binomials: Integer[Array, "n k"]) -> int:
-    """Place of a sorted row among all rows of its length."""
+    """Return the rank of a sorted row among all rows of its length."""
     places = np.arange(len(symbols))
     return int(binomials[symbols + places, places + 1].sum())
 
 
 def _advance(symbols: Integer[Array, "step"]) -> None:
-    """The next row in colexicographic order: raise the first symbol that may rise, zero those before it."""
+    """Advance to the next row in colexicographic order: raise the first symbol possible, zero those before it."""
     for place in range(len(symbols)):
         if place == len(symbols) - 1 or symbols[place] < symbols[place + 1]:
             symbols[place] += 1

@@ -1,28 +1,28 @@
 """Heuristic search between two bounds (HSVI) for a static hidden type: the specification of one batch of trials.
 
-Everything lives on unnormalised beliefs x = w * prod P, on which optimal values are convex, piecewise linear and
-homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
+All beliefs are unnormalised: x = w * prod P. On them optimal values are convex, piecewise linear and homogeneous: V_t(c
+* x) = c * V_t(x). With t steps to go:
 
     lower  L_t(x) = max_i vectors[t, :, i] . x                     each vector is the value of a plan for t steps
     upper  U_t(x) = K_t . x + min over i and c >= 0 of c * drop_i + (K_t - k_t) . max(0, c * point_i - x)
     price  planes[t] . x + rates[t] * sum_m x_m log(x_m / (|x| prior_m))               (docs/information-bound.md)
 
-The second is the soft sawtooth. Every plan's vector alpha lies between k_t and K_t, which the worst and the best plan
-earn where the type is known: t times the lowest and the highest mean where nobody leaves. At a point b whose value is
-at most v it obeys alpha . b <= v: the highest alpha . x under these is a fractional knapsack.
-In other words, V_t(x) <= c v + K_t . rest - k_t . more, where c b leaves `rest` = max(0, x - c b) of x and has `more` =
-max(0, c b - x): V_t is subadditive, and the best plan at x earns at least k_t . more with more people. Any upper bound
-on V_t(rest) may stand for K_t . rest. Where people leave, the price does (`priced_rest`): knowing the type is worth
-much more than what a session can learn before they go.
-V_1 is computed exactly wherever it is needed, so trials end with 2 steps to go. Nodes are multisets of observations,
-found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
+The second is the soft sawtooth. Every plan's vector alpha lies between k_t and K_t, the values of the worst and the
+best plan if the type is known: without attrition t times the lowest and the highest mean. At a point b with value at
+most v it satisfies alpha . b <= v: the highest alpha . x under these constraints is a fractional knapsack. In other
+words, V_t(x) <= c v + K_t . rest - k_t . more, with `rest` = max(0, x - c b) and `more` = max(0, c b - x): V_t is
+subadditive, and the best plan at x has at least the value k_t . more on the additional mass. Any upper bound on
+V_t(rest) may replace K_t . rest. With attrition the information bound does (`priced_rest`), because knowing the type is
+then worth much more than a session can learn before it ends. V_1 is computed exactly whenever it is needed, so trials
+end with 2 steps to go. Nodes are multisets of observations, identified by a sum of random keys (and compared by belief,
+so that a collision of sums is harmless).
 
-An arm that tells nothing (`flat`) may as well wait until the end. So where it is best now, it is also best to the end,
-and t times its mean may stand for its Q-value: the highest of all is still at least V_t. Where people leave no arm is
-flat, because waiting loses those who leave meanwhile.
+An arm with uninformative observations (`flat`) may as well wait until the end. So if it is best now, it is also best to
+the end, and t times its mean may replace its Q-value: the highest of all is still at least V_t. With attrition no arm
+is flat, because sessions may end meanwhile.
 
-Where people leave, the columns of an arm's part of the table sum to `stays` instead of 1: the table holds what a
-session shows that goes on. All of the above holds as it is.
+With attrition, the columns of an arm's part of the table sum to `stays` instead of 1: the table holds the observations
+of sessions that continue. All of the above remains valid.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from lmab._shapes import Array, Float, Integer
 def run_trials(
     arms: Arms, price: Price, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float, work: int
 ) -> int:
-    """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
+    """Run trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
     spent = 0
     while room(lower, upper, nodes, horizon, len(arms.table) // len(arms.means)):
         path = _descend(arms, price, lower, upper, nodes, horizon, tolerance)
@@ -90,9 +90,9 @@ def prove(
 ) -> tuple[int, float]:
     """Prove that no policy exceeds the lower bound at the start by more than `tolerance`, or raise that bound.
 
-    Trials come back to the start after every way through the tree; a proof knows how low each bound must be, its
-    target, and stays until it is, or until vectors show that it cannot be. Returns why it ended and the upper bound,
-    which holds however it ended.
+    Trials return to the start after every path through the tree. A proof has a target for each bound, and stays at a
+    node until the bound meets the target, or until vectors show that it cannot. Return the reason for the end and the
+    upper bound, which is valid in each case.
     """
     proof.spent[0] = 0
     proof.known.clear()
@@ -114,26 +114,26 @@ def prove(
 
 
 class Proof(NamedTuple):
-    """What a proof keeps."""
+    """State of a proof."""
 
     spent: Integer[Array, "1"]  # multiplications
-    known: dict[int, tuple[float, float]]  # upper and lower bounds at beliefs where it was before, by key
+    known: dict[int, tuple[float, float]]  # upper and lower bounds at visited beliefs, by key
 
 
 def new_proof(arms: Arms, lower: Lower, horizon: int) -> Proof:
-    """Room for proofs, one at a time, with these vectors."""
+    """Return an empty state for proofs, one at a time, with these vectors."""
     return Proof(np.zeros(1, np.int64), {})
 
 
 class _Problem(NamedTuple):
-    """What is the same at all nodes of a proof."""
+    """Arguments shared by all nodes of a proof."""
 
     arms: Arms
     price: Price
     charges: Charges
     lower: Lower
     proof: Proof
-    close: float  # bounds nearer to a target than this, per mass, count as there
+    close: float  # bounds nearer to a target than this, per mass, count as equal to it
     work: int
     tries: int
 
@@ -143,7 +143,7 @@ class _Problem(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A node of a proof: a belief, its logarithms, its key, the steps to go, the target and the lower bound."""
+    """Node of a proof: a belief, its logarithms, its key, the steps to go, the target and the lower bound."""
 
     x: Float[Array, "M"]
     logs: Float[Array, "M"]
@@ -158,7 +158,7 @@ def _space(lower: Lower) -> bool:
 
 
 def _bounded(problem: _Problem, at: _Place) -> tuple[float, float]:
-    """An upper bound, at most the target where that is proved, and the lower bound, raised where it is refuted."""
+    """Return an upper bound, at most the target if that is proved, and the lower bound, raised if it is refuted."""
     values = _priced_arms(problem, at)
     if at.steps == 2:
         return _solved(problem, at, values)
@@ -177,7 +177,7 @@ def _bounded(problem: _Problem, at: _Place) -> tuple[float, float]:
 
 
 def _priced_arms(problem: _Problem, at: _Place) -> Float[Array, "A"]:
-    """Upper bounds on the Q-values: the price of every arm, and where it is above the target those of its children."""
+    """Return upper bounds on the Q-values: the arm's bound, and if it exceeds the target those of its children."""
     arms, price, before = problem.arms, problem.price, at.steps - 1
     problem.proof.spent[0] += arms.means.size
     mass = at.x.sum()
@@ -201,27 +201,27 @@ def _priced_child(problem: _Problem, at: _Place, code: int) -> float:
 
 
 def _solved(problem: _Problem, at: _Place, values: Float[Array, "A"]) -> tuple[float, float]:
-    """With two steps to go: the optimal value, or as soon as that is proved to be at most the target, a bound."""
+    """Return the optimal value with two steps to go, or a bound as soon as it is proved to be at most the target."""
     arms, lower = problem.arms, problem.lower
-    n_values, found, best = len(arms.table) // len(arms.means), -np.inf, -1
+    n_values, highest, best = len(arms.table) // len(arms.means), -np.inf, -1
     while True:
         arm = int(values.argmax())
-        if values[arm] <= max(at.target, found):
+        if values[arm] <= max(at.target, highest):
             break
         codes = range(arm * n_values, (arm + 1) * n_values)
         exact = arms.means[arm] @ at.x + sum((arms.last @ (at.x * arms.table[code])).max() for code in codes)
         problem.proof.spent[0] += n_values * arms.last.size
         values[arm] = -np.inf
-        if exact > found:
-            found, best = exact, arm
+        if exact > highest:
+            highest, best = exact, arm
     low = at.low
-    if found > at.target and found > low + problem.close * at.x.sum() and _space(lower):
+    if highest > at.target and highest > low + problem.close * at.x.sum() and _space(lower):
         low = _added(arms, lower, at.x, best, 2)
-    return float(max(found, values.max())), low
+    return float(max(highest, values.max())), low
 
 
 def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
-    """Lower an arm's bound to the target by targets for the beliefs that it leads to, the loosest first."""
+    """Lower an arm's bound to the target by targets for its child beliefs, the loosest first."""
     arms, lower, close = problem.arms, problem.lower, problem.close * at.x.sum()
     n_values = len(arms.table) // len(arms.means)
     codes = np.arange(arm * n_values, (arm + 1) * n_values)
@@ -267,19 +267,19 @@ def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
 
 
 def _added(arms: Arms, lower: Lower, x: Float[Array, "M"], arm: int, steps: int) -> float:
-    """Add the vector of an arm that is followed by the best plans found so far; its value at x."""
+    """Add the vector of an arm that is followed by the best existing plans; return its value at x."""
     vector = _backed_up(arms, lower, x, arm, steps)
     _append(lower, steps, int(arms.names[arm]), vector)
     return float(vector @ x)
 
 
 def gap(lower: Lower, nodes: Nodes, horizon: int) -> float:
-    """Upper minus lower bound at the start."""
+    """Return the upper minus the lower bound at the start."""
     return float(nodes.upper[0] - _best_vector(lower, nodes.beliefs[0], horizon)[0])
 
 
 def room(lower: Lower, upper: Upper, nodes: Nodes, horizon: int, n_values: int) -> bool:
-    """Is there space for whatever one trial may add?"""
+    """Return whether the arrays have capacity for one trial."""
     return bool(
         nodes.counts[0] + horizon <= len(nodes.upper)
         and lower.counts.max() + n_values <= lower.vectors.shape[2]
@@ -290,7 +290,9 @@ def room(lower: Lower, upper: Upper, nodes: Nodes, horizon: int, n_values: int) 
 def _descend(
     arms: Arms, price: Price, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float
 ) -> list[int]:
-    """From the start: the arm of the highest upper bound, the value with the largest excess. Returns the nodes."""
+    """Descend from the start by the arm of the highest upper bound and the value with the largest excess; return the
+    nodes.
+    """
     path, node, steps = [0], 0, horizon
     n_values = len(arms.table) // len(arms.means)
     while True:
@@ -315,7 +317,7 @@ def _descend(
 
 
 def _refresh(arms: Arms, price: Price, upper: Upper, nodes: Nodes, node: int, steps: int) -> int:
-    """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
+    """Recompute the highest Q-values until the highest is fresh; update the node's upper bound and return that arm."""
     values, fresh = nodes.values[node], np.zeros(len(arms.means), bool)
     n_values = len(arms.table) // len(arms.means)
     while not nodes.solved[node]:
@@ -344,7 +346,7 @@ def _upper_value(
 
 
 def sawtooth(arms: Arms, price: Price, upper: Upper, x: Float[Array, "M"], steps: int) -> float:
-    """How far below the corner plane the points push the bound at x."""
+    """Return by how much the points lower the bound at x below the known-type value."""
     points, drops = upper.beliefs[steps].T, upper.drops[steps]
     weights = arms.scale[steps] * arms.spread[steps]
     each = [knapsack(points[i], drops[i], weights, x) for i in range(upper.counts[steps])]
@@ -354,14 +356,14 @@ def sawtooth(arms: Arms, price: Price, upper: Upper, x: Float[Array, "M"], steps
 
 
 def knapsack(point: Float[Array, "M"], drop: float, weights: Float[Array, "M"], x: Float[Array, "M"]) -> float:
-    """min over c >= 0 of c * drop + weights . max(0, c * point - x): convex and piecewise linear, so at some ratio."""
+    """Return min over c >= 0 of c * drop + weights . max(0, c * point - x), attained at one of the ratios."""
     return _best_factor(point, drop, weights, x)[1]
 
 
 def _best_factor(
     point: Float[Array, "M"], drop: float, weights: Float[Array, "M"], x: Float[Array, "M"]
 ) -> tuple[float, float]:
-    """The best factor of a point, and what it gives."""
+    """Return the best factor of a point, and its value."""
     ratios = np.append(x / np.maximum(point, TINY), 0.0)
     ratios = ratios[np.isfinite(ratios)]
     values = ratios * drop + np.maximum(0, np.outer(ratios, point) - x) @ weights
@@ -371,7 +373,7 @@ def _best_factor(
 def priced_rest(
     arms: Arms, price: Price, point: Float[Array, "M"], drop: float, x: Float[Array, "M"], steps: int
 ) -> float:
-    """As `knapsack`, where the price bounds what the point leaves of x; for two factors, of which any would do."""
+    """Return the `knapsack` with the information bound on the rest of x, for two factors, of which any is valid."""
     weights = arms.scale[steps] * arms.spread[steps]
     best = _best_factor(point, drop, weights, x)[0]
     each = []
@@ -391,7 +393,7 @@ def _best_vector(lower: Lower, x: Float[Array, "M"], steps: int) -> tuple[float,
 def _tighten_upper(
     arms: Arms, price: Price, upper: Upper, nodes: Nodes, node: int, steps: int, tolerance: float
 ) -> None:
-    """The node's upper bound as a sawtooth point, where it improves on the points there are."""
+    """Store the node's upper bound as a sawtooth point, if it improves on the existing points."""
     x, mass = nodes.beliefs[node], nodes.beliefs[node].sum()
     drop = (nodes.upper[node] - plane(arms, x, steps)) / mass
     point = nodes.points[node]
@@ -406,7 +408,7 @@ def _tighten_upper(
 
 
 def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, tolerance: float) -> None:
-    """Back up the arm of the highest upper bound at the node; keep the vector if it gains."""
+    """Back up the arm of the highest upper bound at the node; keep the vector if it improves."""
     x, arm = nodes.beliefs[node], int(nodes.values[node].argmax())
     vector = _backed_up(arms, lower, x, arm, steps)
     if vector @ x > _best_vector(lower, x, steps)[0] + KEEP * tolerance * x.sum():
@@ -414,7 +416,7 @@ def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, 
 
 
 def _backed_up(arms: Arms, lower: Lower, x: Float[Array, "M"], arm: int, steps: int) -> Float[Array, "M"]:
-    """The vector of an arm that is followed by the best plans found so far."""
+    """Return the vector of an arm that is followed by the best existing plans."""
     n_values = len(arms.table) // len(arms.means)
     vector = arms.means[arm].copy()
     for code in range(arm * n_values, (arm + 1) * n_values):
@@ -434,7 +436,7 @@ def _append(lower: Lower, steps: int, arm: int, vector: Float[Array, "M"]) -> No
 
 
 def find(nodes: Nodes, key: int, x: Float[Array, "M"]) -> int:
-    """The node with this key and belief, or -1."""
+    """Return the node with this key and belief, or -1."""
     mask = len(nodes.slots) - 1
     slot = int(key) & mask
     while nodes.slots[slot] >= 0:

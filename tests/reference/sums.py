@@ -1,14 +1,14 @@
-"""Sums over a log: the missing information, moments over a core set, and the shelves that a GPU reads.
+"""Sums over a log: the missing information, moments over a core set, and the sorted sessions for a GPU.
 
-Missing information is what is lost because types are hidden (Louis, 1982), summed over sessions. With the type known, a
-session's score (the gradient of its log-likelihood) has, for every type m, an entry 1 at coordinate m (the logits of
-the weights) and, for every step, a score of K entries at the coordinates of the step's arm in type m. The type is not
-known: the covariance of that score under the session's posterior is the information that is missing.
+Missing information is the information lost because types are hidden (Louis, 1982), summed over sessions. If the type is
+known, a session's score (the gradient of its log-likelihood) has, for every type m, an entry 1 at coordinate m (the
+logits of the weights) and, for every step, a score of K entries at the coordinates of the step's arm in type m. The
+missing information is the covariance of that score under the session's posterior.
 
 Shelves hold sessions side by side with others of the same length, their codes in words. A row of `shelves` describes
-the sessions of one length: LENGTH, SIZE (how many), FIRST_WORD, FIRST_STEP, FIRST_SESSION and FIRST_TILE, where the
-shelf begins. Word w of session k of a shelf is at FIRST_WORD + w * SIZE + k: neighbours read neighbouring words. Code t
-of a session is in word t // per, from bit t % per * bits on.
+the sessions of one length: LENGTH, SIZE (how many), FIRST_WORD, FIRST_STEP, FIRST_SESSION and FIRST_TILE of the shelf.
+Word w of session k of a shelf is at FIRST_WORD + w * SIZE + k: neighbours read neighbouring words. Code t of a session
+is in word t // per, from bit t % per * bits on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def missing(
     """Fill `result` with the missing information.
 
     Step t played `arms[t]`, and row `rows[t]` of `scores` is its score in every type; `shares` is the posterior of
-    every session, which stands for `counts` identical ones. The coordinates are M for the weights, then A * M * K in
+    every session, which represents `counts` identical ones. The coordinates are M for the weights, then A * M * K in
     the order (arm, type, entry).
     """
     n_types, n_entries = scores.shape[1:]
@@ -58,17 +58,17 @@ def core_sums(
     products: Integer[Array, "R L"],
     ways: Integer[Array, "R L"],
 ) -> Float[Array, "R 5"]:
-    """Sums over sessions of x, y, x*x, x*y, y*y for every entry of the moment tensors.
+    """Return sums over sessions of x, y, x*x, x*y, y*y for every entry of the moment tensors.
 
     In a session, y counts the ways to pick different steps that played the entry's arms, one step per factor, and x
-    sums over them the products of what was observed there. Both factorise: over m different steps of one arm the
-    ordered products sum to m! times the m-th elementary symmetric polynomial.
+    sums the products of the observations of these steps. Both factorise: over m different steps of one arm the ordered
+    products sum to m! times the m-th elementary symmetric polynomial.
 
     Args:
-        groups: core arm (0..G-1) of every step, -1 where another arm was played.
-        observed: what a step says about each slot of its arm: 1 or 0 for a core pair, the reward for a core arm.
-        offsets: where sessions begin.
-        slots: slot of each column of `observed`, by core arm; -1 where an arm has fewer.
+        groups: core arm (0..G-1) of every step, -1 if another arm was played.
+        observed: observation of a step for each slot of its arm: 1 or 0 for a core pair, the reward for a core arm.
+        offsets: first step of each session.
+        slots: slot of each column of `observed`, by core arm; -1 if an arm has fewer.
         n_slots: number of core pairs (or core arms).
         order: L, the largest order.
         products: per entry, positions slot * (L + 1) + multiplicity in the table of products; n_slots * (L + 1) is 1.
@@ -108,7 +108,7 @@ def fill(
     side: Float[Array, "s"],
     order: Integer[Array, "N"],
 ) -> None:
-    """Write the codes to `words`, the rewards (where there are any) to `side`, the sessions' numbers to `order`."""
+    """Write the codes to `words`, the rewards (if there are any) to `side`, the sessions' numbers to `order`."""
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     for length, size, word, step, session, _ in shelves.tolist():
         members = np.flatnonzero(lengths == length)

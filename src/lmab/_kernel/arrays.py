@@ -1,4 +1,4 @@
-"""Arrays that kernels are given and fill: named tuples, and the constants that the caller shares with a kernel."""
+"""Named tuples of arrays that kernels read and write, and the constants that a kernel shares with its caller."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer, Shaped
 
 ROUNDING = 1e-12  # scores within this relative difference are equal: the first of them is taken
-TINY = 1e-300  # probabilities below count as this where a logarithm or a ratio is taken
+TINY = 1e-300  # smaller probabilities are replaced by this in logarithms and ratios
 KEEP = 1e-3  # a new vector or point must improve by this fraction of the tolerated error
-CLOSE = 1e-2  # of the tolerated error: bounds as close to a target as this do not say on which side of it a value is
-TRIES = 2  # how often what a proof tolerates is shared out anew among the values of an arm before it is given up
+CLOSE = 1e-2  # fraction of the tolerated error; bounds this close to a target count as equal to it
+TRIES = 2  # how often a proof distributes its tolerance again among the values of an arm before it gives up
 MOST_TRIES = 16  # the same, after doubling at the start until the proof succeeds
-LESS = 0.85  # of the best factor of a point, at which the price of what the point leaves is tried, too
-SHRINK = 1 - 2 * KEEP  # a step later less error is tolerated, by more than what KEEP may lose: else trials could stall
-MORE, CLOSED, FULL = 0, 1, 2  # why a batch ended: its work was done, the gap is closed, an array is full
+LESS = 0.85  # fraction of the best factor of a point at which the bound on the rest is evaluated as well
+SHRINK = (
+    1 - 2 * KEEP
+)  # factor on the tolerated error per step; below 1 by more than the loss due to KEEP, or trials could stall
+MORE, CLOSED, FULL = 0, 1, 2  # reasons for the end of a batch: its work was done, the gap is closed, an array is full
 LENGTH, SIZE, FIRST_WORD, FIRST_STEP, FIRST_SESSION, FIRST_TILE = range(6)  # columns of `shelves`
-TILE = 128  # sessions of one shelf that a warp works through, whatever the grid
-LONGEST = 32  # steps of a session whose probabilities are multiplied; longer ones take logarithms
+TILE = 128  # sessions of one shelf that a warp processes, for any grid
+LONGEST = 32  # steps of a session up to which probabilities are multiplied; longer ones use logarithms
 
 
 class Arms(NamedTuple):
-    """The problem: A arms in play, K of them for the last step, D = A*Z codes, M types."""
+    """The planning problem: A arms, K of them candidates for the last step, D = A*Z codes, M types."""
 
     table: Float[Array, "D M"]
     means: Float[Array, "A M"]
-    names: Integer[Array, "A"]  # what each arm is called outside
+    names: Integer[Array, "A"]  # the caller's number of each arm
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
     last_names: Integer[Array, "K"]
-    scale: Float[Array, "T"]  # by steps to go, the factor of the two rows below: the steps, or 1 where people leave
-    corner: Float[Array, "T M"]  # what knowing the type earns, over `scale`: K_t
-    spread: Float[Array, "T M"]  # by how much it exceeds what the worst plan earns there, over `scale`: K_t - k_t
-    stays: Float[Array, "L M"]  # the probability that a session goes on after each arm; no rows where nobody leaves
-    flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every type, and nobody leaves
-    columns: Float[Array, "M D"]  # the table's
+    scale: Float[Array, "T"]  # by steps to go, the factor of the two rows below: the steps, or 1 with attrition
+    corner: Float[Array, "T M"]  # value if the type is known, divided by `scale`: K_t
+    spread: Float[Array, "T M"]  # best minus worst value if the type is known, divided by `scale`: K_t - k_t
+    stays: Float[Array, "L M"]  # the probability that a session continues after each arm; no rows without attrition
+    flat: Bool[
+        Array, "A"
+    ]  # the arm's observations have the same probabilities in every type, and there is no attrition
+    columns: Float[Array, "M D"]  # the transposed table
     entropies: Float[Array, "M D"]  # p log p of every p in the columns
     order: Integer[Array, "D M"]  # the types by the probability of the code
-    keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
+    keys: Integer[Array, "D"]  # random numbers; their sums identify multisets of codes
 
 
 class Price(NamedTuple):
-    """The information price, by steps to go; rates of 0: there is none."""
+    """The information bound by steps to go; rates of 0 mean that there is none."""
 
     planes: Float[Array, "T M"]
     rates: Float[Array, "T"]
@@ -50,16 +54,16 @@ class Price(NamedTuple):
 
 
 class Charges(NamedTuple):
-    """The price of every arm: planes[t] . x + rates[t - 1] * (relative entropy) is at least its Q-value at x."""
+    """Bounds on Q-values: planes[t] . x + rates[t - 1] * (relative entropy of x) is at least the arm's Q-value at x."""
 
     planes: Float[Array, "T M A"]
-    logs: Float[Array, "D M"]  # of the table
+    logs: Float[Array, "D M"]  # logarithms of the table
     entropies: Float[Array, "D M"]  # p log p of every p in the table
     last: Float[Array, "M K"]  # means of the arms for the last step
 
 
 class Lower(NamedTuple):
-    """Vectors by steps to go."""
+    """Alpha-vectors by steps to go."""
 
     vectors: Float[Array, "T M capacity"]
     arms: Integer[Array, "T capacity"]  # the first arm of each vector's plan
@@ -70,25 +74,25 @@ class Upper(NamedTuple):
     """Sawtooth points by steps to go."""
 
     beliefs: Float[Array, "T M capacity"]  # the normalised points
-    screen: Float[Array, "T M capacity"]  # the same in single precision, to see which of them matter
-    drops: Float[Array, "T capacity"]  # how far its value lies below the corner plane: <= 0
+    screen: Float[Array, "T M capacity"]  # the same in single precision, for a first selection of the points
+    drops: Float[Array, "T capacity"]  # value of the point minus its known-type value: <= 0
     counts: Integer[Array, "T"]
 
 
 class Nodes(NamedTuple):
-    """Multisets of observations that trials went through; node 0 is the start."""
+    """Multisets of observations that trials visited; node 0 is the start."""
 
     beliefs: Float[Array, "capacity M"]
     upper: Float[Array, "capacity"]
-    values: Float[Array, "capacity A"]  # upper bounds on Q-values: they only fall
-    shares: Float[Array, "capacity D"]  # what each code's child adds to them
-    low: Integer[Array, "capacity A"]  # points from `low` to `high` are accounted for; high = -1: the node is new
+    values: Float[Array, "capacity A"]  # upper bounds on Q-values, which never increase
+    shares: Float[Array, "capacity D"]  # contribution of each code's child to these bounds
+    low: Integer[Array, "capacity A"]  # points from `low` to `high` are included; high = -1: the node is new
     high: Integer[Array, "capacity A"]
     points: Integer[Array, "capacity"]  # the node's sawtooth point, -1 for none
     solved: Bool[Array, "capacity"]  # its upper bound is the optimal value
     keys: Integer[Array, "capacity"]
-    steps: Integer[Array, "capacity"]  # to go
-    slots: Integer[Array, "table"]  # open addressing: node by key; a power of two, -1 where free
+    steps: Integer[Array, "capacity"]  # steps to go
+    slots: Integer[Array, "table"]  # open addressing: node by key; the length is a power of two, -1 marks a free slot
     counts: Integer[Array, "1"]
 
 
@@ -96,24 +100,24 @@ class Short(NamedTuple):
     """Neighbouring tiles of sessions with equally many words."""
 
     n_words: int
-    last: int  # steps in the last word; 0: they differ
+    last: int  # steps in the last word; 0 if they differ
     first_tile: int
-    last_tile: int  # the one after
+    last_tile: int  # the tile after the last one
 
 
 class Shelves(NamedTuple):
     """Sessions sorted by length, as arrays of the host or of the device."""
 
-    bits: int  # Bits of a code.
-    merged: bool  # whether a session may stand for several
+    bits: int  # bits of a code
+    merged: bool  # whether a session may represent several identical ones
     short: tuple[Short, ...]  # launches for short sessions, from the first tile on; the others follow
     words: Shaped[Array, "W"]
-    rewards: Float[Array, "s"]  # empty: the codes say all
-    counts: Integer[Array, "n"]  # sessions that each one stands for; empty where none is merged
+    rewards: Float[Array, "s"]  # empty if the codes determine the rewards
+    counts: Integer[Array, "n"]  # number of sessions that each one represents; empty if none is merged
     shelves: Integer[Array, "C 6"]
     tile_shelf: Integer[Array, "T"]
-    long_tile: int  # the first one of sessions of more than LONGEST steps
-    weight: int  # steps of all sessions that these stand for
+    long_tile: int  # the first tile of sessions of more than LONGEST steps
+    weight: int  # steps of all represented sessions
 
     @property
     def nbytes(self) -> int:
@@ -121,17 +125,17 @@ class Shelves(NamedTuple):
 
 
 def per_word(bits: int) -> int:
-    """Codes in a word."""
+    """Return the number of codes in a word."""
     return {8: 4, 16: 4, 32: 2}[bits]
 
 
 def plane(arms: Arms, x: Float[Array, "M"], steps: int) -> float:
-    """K_t . x: what knowing the type would earn."""
+    """Return K_t . x, the value if the type is known."""
     return float(arms.scale[steps] * (arms.corner[steps] @ x))
 
 
 def price_bound(price: Price, x: Float[Array, "M"], steps: int) -> float:
-    """planes . x + rate * (relative entropy of x and the prior, times the mass of x)."""
+    """Return planes . x + rate * (relative entropy of x and the prior, times the mass of x)."""
     mass = x.sum()
     if price.rates[steps] == 0:
         return float("inf")
@@ -142,7 +146,7 @@ def price_bound(price: Price, x: Float[Array, "M"], steps: int) -> float:
 
 
 def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: int) -> int:
-    """A new node with the bounds of knowing the type from the next step on."""
+    """Add a node with the bounds of knowing the type from the next step on; return its number."""
     node = int(nodes.counts[0])
     nodes.counts[0] += 1
     nodes.beliefs[node] = x

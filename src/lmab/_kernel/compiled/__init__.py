@@ -1,4 +1,4 @@
-"""The kernels, compiled by Numba."""
+"""Kernels compiled by Numba."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .. import announce_compilation
 
 
 class _Announcer(event.Listener):
-    """Numba calls it for every compilation; loading from Numba's cache on disk is not a compilation."""
+    """Listener that Numba calls for every compilation; loading from Numba's cache on disk is not a compilation."""
 
     def on_start(self, event: event.Event) -> None:
         announce_compilation()

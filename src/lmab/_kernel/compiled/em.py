@@ -1,9 +1,9 @@
-"""The expectation step of EM in Numba: one fused pass over the steps, in the linear domain.
+"""Compiled expectation step of EM: one fused pass over the steps, in the linear domain.
 
-Types are worked on eight at a time, in local variables that fill vector registers. A product of
-probabilities only falls, so underflow shows in its final sum: such sessions, and long ones, are done again (or at
-once) with logarithms, taken only when the product has become small. Signed indices would be tested for being negative
-at every access: hence the unsigned ones.
+Types are processed eight at a time, in local variables that fill vector registers. A product of probabilities never
+increases, so underflow appears in its final sum: such sessions, and long ones, are repeated with logarithms, which are
+only taken when the product has become small. Indices are unsigned, because Numba tests signed ones for negative values
+at every access.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import numpy as np
 from numba import config, njit
 from numba.core import event
 
-_SMALL = 1e-100  # products below this go to the logarithms
-_LONG = 192  # steps of a session that starts with logarithms
+_SMALL = 1e-100  # smaller products use logarithms
+_LONG = 192  # steps from which a session uses logarithms immediately
 _U0, _U1, _U4, _U8 = (np.uint64(i) for i in (0, 1, 4, 8))
 
 
 class _StraightLine(event.Listener):
-    """While this module is compiled, LLVM may vectorise straight-line code, which Numba leaves off by default."""
+    """Listener that lets LLVM vectorise straight-line code while this module is compiled; Numba disables that by
+    default.
+    """
 
     def __init__(self):
         self._before = []
@@ -96,7 +98,7 @@ def _block(codes, offsets, counts, table, statistics, low, high):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _with_logarithms(codes, begin, end, table, share):
-    """Shares of the types up to a factor, their sum, and the log-likelihood; (0, -inf) for the impossible."""
+    """Return the type weights up to a factor, their sum, and the log-likelihood; (0, -inf) if impossible."""
     for j in range(len(share)):
         share[j] = _log_product(codes, begin, end, table, np.uint64(j))
     top = share.max()
@@ -108,7 +110,7 @@ def _with_logarithms(codes, begin, end, table, share):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _log_product(codes, begin, end, table, j):
-    """log of weight times probabilities of the steps, in type j."""
+    """Return the log of weight times probabilities of the steps, in type j."""
     total, product = 0.0, table[_U0, j]
     for t in range(begin, end):
         factor = table[np.uint64(codes[t]) + _U1, j]
@@ -221,9 +223,9 @@ def returning(like, edges, weights, groups, keep, posterior, fresh, kept, logs):
     for p in range(len(edges) - 1):
         low, n = edges[p], edges[p + 1] - edges[p]
         for t in range(n):
-            own, mass = weights[groups[low + t]], 0.0
+            prior_weights, mass = weights[groups[low + t]], 0.0
             for j in range(n_types):
-                prior = own[j] if t == 0 else keep * forward[t - 1, j] + (1 - keep) * own[j]
+                prior = prior_weights[j] if t == 0 else keep * forward[t - 1, j] + (1 - keep) * prior_weights[j]
                 forward[t, j] = prior * like[low + t, j]
                 mass += forward[t, j]
             masses[t] = mass
@@ -232,7 +234,7 @@ def returning(like, edges, weights, groups, keep, posterior, fresh, kept, logs):
                 forward[t, j] /= mass
         back[:] = 1.0
         for t in range(n - 1, -1, -1):
-            own, drawn = weights[groups[low + t]], fresh[groups[low + t]]
+            prior_weights, drawn = weights[groups[low + t]], fresh[groups[low + t]]
             for j in range(n_types):
                 posterior[low + t, j] = forward[t, j] * back[j]
             if t == 0:
@@ -242,9 +244,9 @@ def returning(like, edges, weights, groups, keep, posterior, fresh, kept, logs):
             mass = 0.0
             for j in range(n_types):
                 after[j] = like[low + t, j] * back[j] / masses[t]
-                drawn[j] += (1 - keep) * own[j] * after[j]
+                drawn[j] += (1 - keep) * prior_weights[j] * after[j]
                 kept[0] += keep * forward[t - 1, j] * after[j]
-                mass += own[j] * after[j]
+                mass += prior_weights[j] * after[j]
             kept[1] += 1.0
             for j in range(n_types):
                 back[j] = keep * after[j] + (1 - keep) * mass

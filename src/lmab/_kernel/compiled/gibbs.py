@@ -1,16 +1,16 @@
-"""The Gibbs sweep in Numba: linear in the steps, then a few passes over (arm, centre, spread)."""
+"""Compiled Gibbs sweep: linear in the steps, then a few passes over (arm, centre, spread)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-_SMALL = 1e-100  # products below this are scaled up
-_OFTEN = 8  # steps after which a product is looked at
+_SMALL = 1e-100  # smaller products are rescaled
+_OFTEN = 8  # number of steps between tests of a product
 _HALF_LOG = 0.5 * np.log(2 * np.pi)
-_NEVER = -80.0  # logs of shares below this count as this
+_NEVER = -80.0  # smaller logarithms of shares are replaced by this
 _RARE = np.exp(_NEVER)
-_NOTHING = 1e-17  # part of an arm's mass that is left out of sums
+_NOTHING = 1e-17  # fraction of an arm's mass that sums may omit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -101,7 +101,7 @@ def beta_evidence(paid, missed, first, second, table, shift, n_spreads, evidence
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _add_rising(row, count, shape, table, move, n_spreads, sign):
-    """Add the log of the rising factorial, `move` places further on; beyond the ends the outermost centre holds."""
+    """Add the log of the rising factorial, shifted by `move` centres; beyond the ends the outermost centre is used."""
     n, size = np.int64(count), len(row)
     if n == 0:
         return
@@ -114,7 +114,7 @@ def _add_rising(row, count, shape, table, move, n_spreads, sign):
             here[j] += sign * there[j]
         if move == 0:
             return
-    else:  # Stirling's series from the end of the table, where it is exact to rounding
+    else:  # Stirling's series beyond the end of the table, exact up to rounding there
         for j in range(begin, end):
             i = j + move
             row[j] += sign * (known[i] + _log_gamma(shape[i] + count) - _log_gamma(shape[i] + last))
@@ -164,20 +164,20 @@ def laws(evidence, centre_laws, centre_prior, spread_laws, spread_prior, judges,
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_law(masses, judges, laws, log_prior, uniform):
-    """Index of a law, in proportion to its prior and to the product over the judges of the mass under it."""
+    """Draw the index of a distribution, with probability proportional to its prior times the evidence of the arms."""
     scores, columns = log_prior.copy(), laws.T.copy()
-    product, found = np.ones(len(laws)), np.empty(len(laws))
-    for arm in judges:  # no library for products of matrices: its threads would cost more than they gain
-        found[:] = 0.0
+    product, evidence_sums = np.ones(len(laws)), np.empty(len(laws))
+    for arm in judges:  # explicit loops, because the threads of a matrix library would cost more than they gain
+        evidence_sums[:] = 0.0
         least = _NOTHING * masses[arm].max()
         for entry in range(laws.shape[1]):
             mass, column = masses[arm, entry], columns[entry]
             if mass < least:
                 continue
             for law in range(len(laws)):
-                found[law] += mass * column[law]
+                evidence_sums[law] += mass * column[law]
         for law in range(len(laws)):
-            product[law] *= found[law]
+            product[law] *= evidence_sums[law]
             if product[law] < _SMALL:  # one logarithm for many arms
                 scores[law] += np.log(product[law])
                 product[law] = 1.0

@@ -8,14 +8,14 @@ from numba import njit
 from ..arrays import ROUNDING
 
 FAST = {"nnan", "ninf", "nsz", "arcp", "contract", "reassoc"}
-part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its caller
+part = njit(inline="always", fastmath=FAST, error_model="numpy")  # inlined into its caller
 _STRICT = {"reassoc", "contract", "nsz"}
-_exact_part = njit(inline="always", fastmath=_STRICT, error_model="numpy")  # compiled as a _exact_part of its caller
+_exact_part = njit(inline="always", fastmath=_STRICT, error_model="numpy")  # inlined into its caller
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def one_step_values(beliefs, table, means, vectors):
-    """Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
+    """Return Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
     values = np.empty((len(beliefs), len(means)))
     columns = np.ascontiguousarray(table.T)
     sums, best = np.empty(len(table)), np.empty(len(table))
@@ -27,7 +27,7 @@ def one_step_values(beliefs, table, means, vectors):
 
 @part
 def _best_continuations(x, columns, vectors, sums, best):
-    """best[c] = max_k sum_m vectors[k, m] * x[m] * columns[m, c]: the loop over codes c vectorises."""
+    """Set best[c] = max_k sum_m vectors[k, m] * x[m] * columns[m, c]; the loop over codes c vectorises."""
     n_codes, odd = columns.shape[1], len(x) % 2
     for k in range(len(vectors)):
         first = vectors[k, 0] * x[0] if odd else 0.0
@@ -47,7 +47,7 @@ def _best_continuations(x, columns, vectors, sums, best):
 
 @part
 def _add_means(x, means, best, values):
-    """values[a] = means[a].x + sum over the arm's codes of best."""
+    """Set values[a] = means[a].x + sum over the arm's codes of best."""
     n_values = len(best) // len(means)
     for arm in range(len(means)):
         gain = 0.0
@@ -60,7 +60,7 @@ def _add_means(x, means, best, values):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def updated(belief, likelihood):
-    """The product, and its largest entry."""
+    """Return the product, and its largest entry."""
     product, top = np.empty(len(belief)), 0.0
     for m in range(len(belief)):
         product[m] = belief[m] * likelihood[m]
@@ -70,7 +70,7 @@ def updated(belief, likelihood):
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def best_plan(belief, vectors, start, stop, scores):
-    """The first of the plans from `start` to `stop` whose score is the highest, up to rounding."""
+    """Return the first of the plans from `start` to `stop` with the highest score, up to rounding."""
     top = -1e300
     for k in range(start, stop):
         total = 0.0
@@ -87,7 +87,7 @@ def best_plan(belief, vectors, start, stop, scores):
 
 @njit(cache=True, fastmath=_STRICT, error_model="numpy")
 def exact_block(weights, table, means, binomials, later, symbols, values):
-    """Optimal values of `len(values)` states from `symbols` on, in rank order."""
+    """Compute the optimal values of `len(values)` states from `symbols` on, in rank order."""
     step = len(symbols)
     # tails[j] = weights * prod over i >= j of table[symbols[i]]: the first symbols change most often
     tails = np.empty((step + 1, len(weights)))
@@ -131,7 +131,7 @@ def _last(x, means):
 def _value(x, table, means, binomials, later, symbols):
     step = len(symbols)
     n_values = len(table) // len(means)
-    # The rank of the row with one code inserted: terms before the place stay, those after it move up by one.
+    # The rank of the row with one code inserted: terms before its position stay, later ones move up by one.
     after = 0
     for place in range(step):
         after += binomials[symbols[place] + place + 1, place + 2]

@@ -1,9 +1,9 @@
 """Compiled heuristic search between two bounds; `tests/reference/planning_search.py` specifies and explains it.
 
-Beyond the reference, an arm's bound is only computed as far as needed to see that another arm's is higher, and a node
-remembers what its bounds already know. Written so that it compiles in seconds: functions are parts of their callers
-where they can be, and take an array and a row rather than a view of the row. All is in one file, because Numba compiles
-anew when that file changes, and looks at no other.
+Beyond the reference implementation, the bound of an arm is computed only until the bound of another arm is higher, and
+a node stores the points that its bounds include. The code is written so that it compiles in seconds: functions are
+inlined if possible, and take an array and a row instead of a view of the row. Everything is in one file, because Numba
+compiles again when this file changes, and checks no other file.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from ..._shapes import Array, Bool, Float, Integer
 from ..arrays import CLOSE, CLOSED, FULL, KEEP, LESS, MORE, MOST_TRIES, SHRINK, TINY, TRIES
 from .planning import FAST
 
-BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache
-NEWS = 0.02  # a point that falls by this fraction of the tolerated error is news for nodes that knew it
-CODES = 4096  # beyond which a new node takes the price for enough: its own belief would cost three times as much
+BLOCK = 256  # points or vectors per block; a block of every type's row stays in the first-level cache
+NEWS = 0.02  # a point that falls by this fraction of the tolerated error is new for nodes that included it
+CODES = 4096  # number of codes above which a new node uses the information bound alone, a third of the work
 LOW = -1e300
 LOWEST = -1e30  # in single precision
-SLOTS = 1 << 14  # beliefs that a proof remembers, at most half of them used
+SLOTS = 1 << 14  # hash table of the beliefs of a proof, at most half of it used
 
-# Numba does not count who uses an array, which took four tenths of the time. Such functions cannot make arrays, so they
-# write to those of `Scratch`.
+# Without reference counting, which took four tenths of the time, such functions cannot make arrays, so they write to
+# those of `Scratch`.
 _UNCOUNTED: Any = {"_nrt": False, "error_model": "numpy"}
 fast = njit(cache=True, fastmath=FAST, **_UNCOUNTED)
-plain = njit(cache=True, **_UNCOUNTED)  # short sums over types: vectors would only cost compile time
-free = njit(cache=True, fastmath=FAST, nogil=True, **_UNCOUNTED)  # other threads of Python go on meanwhile
-part = njit(inline="always", fastmath=FAST, **_UNCOUNTED)  # compiled as a part of its only caller
+plain = njit(cache=True, **_UNCOUNTED)  # short sums over types: vectorisation would only cost compile time
+free = njit(cache=True, fastmath=FAST, nogil=True, **_UNCOUNTED)  # releases the GIL
+part = njit(inline="always", fastmath=FAST, **_UNCOUNTED)  # inlined into its only caller
 
 
 class Scratch(NamedTuple):
-    """Arrays that the functions write to and nobody else reads."""
+    """Arrays for intermediate results."""
 
     path: Integer[Array, "T"]  # the nodes of a trial
-    children: Float[Array, "Z M"]  # beliefs after each value of the arm at hand
-    vector: Float[Array, "1 M"]  # a plan's
+    children: Float[Array, "Z M"]  # beliefs after each value of the current arm
+    vector: Float[Array, "1 M"]  # an alpha-vector
     weights: Float[Array, "M"]  # of the sawtooth at a new node
-    logs: Float[Array, "M"]  # of its belief, less the prior's
-    planes: Float[Array, "Z"]  # the corner planes there
-    ratios: Float[Array, "2M+1"]  # a knapsack's; the last is the factor it ends with
+    logs: Float[Array, "M"]  # logarithms of its belief, less those of the prior
+    planes: Float[Array, "Z"]  # known-type values at its children
+    ratios: Float[Array, "2M+1"]  # for a knapsack; the last is the factor at its optimum
     sums: Float[Array, "2 BLOCK"]
     screen: Float[Array, "2 BLOCK"]  # gains of points, in single precision
     bits: Integer[Array, "2 BLOCK"]  # the same memory
     records: Integer[Array, "Z 2"]  # bits of the highest gains so far
-    fresh: Bool[Array, "A"]  # arms whose Q-value was computed in this visit of the node
-    favourites: Integer[Array, "T"]  # the best arm of the last node with so many steps to go
+    fresh: Bool[Array, "A"]  # arms with a Q-value computed in this visit of the node
+    favourites: Integer[Array, "T"]  # the best arm of the last node with as many steps to go
     spent: Integer[Array, "1"]  # multiplications
 
 
 def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
-    """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full.
+    """Run trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full.
 
-    It is not compiled, because Numba would compile all of its callees a second time as parts of it.
+    This function is not compiled, because Numba would compile all of its callees a second time as parts of it.
     """
     n_values = arms.table.shape[0] // arms.means.shape[0]
     scratch = _scratch(arms.means.shape[0], n_values, arms.means.shape[1], horizon)
@@ -90,25 +90,25 @@ def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
 
 
 class Proof(NamedTuple):
-    """What a proof writes to: the node with each number of steps to go, and the beliefs where it was before."""
+    """Arrays of a proof: one node for each number of steps to go, and the beliefs that it visited before."""
 
     beliefs: Float[Array, "T M"]
     logs: Float[Array, "T M"]
-    weights: Float[Array, "T M"]  # of the price of its children: their planes, and what its own belief tells
+    weights: Float[Array, "T M"]  # of the bound on its children: their planes, and the relative entropy of its belief
     keys: Integer[Array, "T"]
-    bounds: Float[Array, "T 4"]  # target, upper bound, lower bound, and how far bounds may be from a target
-    places: Integer[Array, "T 4"]  # the candidate at hand (-1: none), its value at hand, tries, how many candidates
-    candidates: Integer[Array, "T A"]  # arms whose price is above the target
-    values: Float[Array, "T A"]  # their bounds; of all arms, while they are found
-    uppers: Float[Array, "T Z"]  # at the children of the candidate at hand
+    bounds: Float[Array, "T 4"]  # target, upper bound, lower bound, and the tolerance around a target
+    places: Integer[Array, "T 4"]  # the current candidate (-1: none), its current value, tries, number of candidates
+    candidates: Integer[Array, "T A"]  # arms with an information bound above the target
+    values: Float[Array, "T A"]  # their bounds; of all arms during the computation
+    uppers: Float[Array, "T Z"]  # at the children of the current candidate
     lowers: Float[Array, "T Z"]
-    done: Bool[Array, "T Z"]  # children that had their share
+    done: Bool[Array, "T Z"]  # children that had their share of the tolerance
     child: Float[Array, "1 M"]
     vector: Float[Array, "1 M"]
     sums: Float[Array, "2 BLOCK"]
-    plans: Float[Array, "T M capacity"]  # the vectors in single precision, which say how to share out what is tolerated
-    screen: Float[Array, "1 BLOCK"]  # what they earn
-    slots: Integer[Array, "SLOTS"]  # keys of beliefs where the proof was; 0: free
+    plans: Float[Array, "T M capacity"]  # the vectors in single precision, for the distribution of the tolerance
+    screen: Float[Array, "1 BLOCK"]  # their values
+    slots: Integer[Array, "SLOTS"]  # keys of visited beliefs; 0: free
     known_beliefs: Float[Array, "SLOTS M"]
     known: Float[Array, "SLOTS 2"]  # upper and lower bounds there
     counts: Integer[Array, "1"]
@@ -116,7 +116,7 @@ class Proof(NamedTuple):
 
 
 def new_proof(arms, lower, horizon):
-    """Room for proofs, one at a time, with these vectors."""
+    """Return empty arrays for proofs, one at a time, with these vectors."""
     n_arms, n_types = arms.means.shape
     n_values = len(arms.table) // n_arms
     plans = np.empty(lower.vectors.shape, np.float32)
@@ -188,7 +188,7 @@ def _space(lower):
 
 @part
 def _bound_start(arms, price, charges, lower, proof, horizon, close, work, tries):
-    """The reference's `_bounded`, for the start: down to a child and up again, one node for each of the steps to go."""
+    """Compute the reference's `_bounded` for the start: depth first, with one node for each of the steps to go."""
     steps, down = np.int64(horizon), True
     while steps <= horizon:
         if down:
@@ -205,7 +205,7 @@ def _bound_start(arms, price, charges, lower, proof, horizon, close, work, tries
 
 @part
 def _visit(arms, price, charges, lower, proof, steps, close):
-    """Prices of the arms, of those above the target by their children; with two steps to go also what these earn."""
+    """Bound the arms of a node; those above the target by their children, and with two steps to go by exact values."""
     x, values, before = proof.beliefs[steps], proof.values[steps], steps - 1
     target, rate, mass, entropy, n_types = proof.bounds[steps, 0], price.rates[before], 0.0, 0.0, len(proof.child[0])
     for m in range(n_types):
@@ -215,9 +215,9 @@ def _visit(arms, price, charges, lower, proof, steps, close):
         proof.weights[steps, m] = price.planes[before, m] + rate * informed
     entropy -= mass * np.log(max(mass, TINY))
     _charge_arms(charges.planes, steps, proof.beliefs, rate * entropy, values)
-    found, count, n_values = LOW, 0, proof.uppers.shape[1]
-    for arm in range(len(values)):  # a loop of its own: it vectorises
-        found = max(found, values[arm] if values[arm] <= target else LOW)
+    bound, count, n_values = LOW, 0, proof.uppers.shape[1]
+    for arm in range(len(values)):  # a separate loop, because it vectorises
+        bound = max(bound, values[arm] if values[arm] <= target else LOW)
     for arm in range(len(values)):
         if values[arm] > target:
             exact = _dot(arms.means, arm, proof.beliefs, steps)
@@ -229,9 +229,9 @@ def _visit(arms, price, charges, lower, proof, steps, close):
                 values[count] = value
                 count += 1
             else:
-                found = max(found, value)
+                bound = max(bound, value)
     proof.spent[0] += n_types * len(values)
-    proof.bounds[steps, 1], proof.bounds[steps, 3] = found, close * mass
+    proof.bounds[steps, 1], proof.bounds[steps, 3] = bound, close * mass
     proof.places[steps, 0], proof.places[steps, 3] = -1, count
     if steps == 2:
         _solve(arms, charges, lower, proof, steps)
@@ -239,7 +239,7 @@ def _visit(arms, price, charges, lower, proof, steps, close):
 
 @fast
 def _charge_arms(planes, steps, beliefs, entropy, values):
-    """values = the planes of the arms at the node's belief, and the price of what that belief tells."""
+    """Set values = the planes of the arms at the node's belief plus `entropy`."""
     stage, first = np.uint64(steps), beliefs.shape[1] % 2
     for arm in range(len(values)):
         values[arm] = entropy
@@ -255,7 +255,7 @@ def _charge_arms(planes, steps, beliefs, entropy, values):
 
 @fast
 def _priced_child(arms, charges, proof, steps, code, rate):
-    """The price at the child of a code, or what knowing the type earns there."""
+    """Return the information bound at the child of a code, or the known-type value if that is lower."""
     mass, bound, plane = 0.0, 0.0, 0.0
     for m in range(arms.table.shape[1]):
         x = proof.beliefs[steps, m] * arms.table[code, m]
@@ -267,11 +267,11 @@ def _priced_child(arms, charges, proof, steps, code, rate):
 
 @part
 def _solve(arms, charges, lower, proof, steps):
-    """With two steps to go: the optimal value, or as soon as that is proved to be at most the target, a bound."""
+    """Compute the optimal value with two steps to go, or stop at a bound that is at most the target."""
     values, bounds, row = proof.values[steps], proof.bounds[steps], np.int64(0)  # no literals: see `_widest`
     count, target, n_values = proof.places[steps, 3], bounds[0], proof.uppers.shape[1]
-    found, best, place = LOW, np.int64(-1), _highest_of(values, count)
-    while place >= 0 and values[place] > max(target, found):
+    highest, best, place = LOW, np.int64(-1), _highest_of(values, count)
+    while place >= 0 and values[place] > max(target, highest):
         arm = proof.candidates[steps, place]
         exact = _dot(arms.means, arm, proof.beliefs, steps)
         for z in range(n_values):
@@ -279,18 +279,18 @@ def _solve(arms, charges, lower, proof, steps):
             exact += _best_last(charges.last, proof.child, proof.sums)
         proof.spent[0] += n_values * charges.last.size
         values[place] = LOW
-        if exact > found:
-            found, best = exact, arm
+        if exact > highest:
+            highest, best = exact, arm
         place = _highest_of(values, count)
-    if found > target and found > bounds[2] + bounds[3] and _space(lower):
+    if highest > target and highest > bounds[2] + bounds[3] and _space(lower):
         bounds[2] = _add_backed_up(arms, lower, proof, steps, best)
-    found = max(found, bounds[1])
-    bounds[1] = found if place < 0 else max(found, values[place])
+    highest = max(highest, bounds[1])
+    bounds[1] = highest if place < 0 else max(highest, values[place])
 
 
 @fast
 def _best_last(last, child, sums):
-    """What the best arm for the last step earns at a belief."""
+    """Return the value of the best arm for the last step at a belief."""
     best, size = LOW, last.shape[1]
     for k in range(size):
         sums[0, k] = child[0, 0] * last[0, k]
@@ -305,7 +305,7 @@ def _best_last(last, child, sums):
 
 @part
 def _press(arms, price, charges, lower, proof, steps, work, tries):
-    """The next target for a child of the node; whether there is one, or the node is proved, refuted or given up."""
+    """Set the next target for a child of the node; return False if the node is proved, refuted or given up."""
     bounds, place, count = proof.bounds[steps], proof.places[steps, 0], proof.places[steps, 3]
     values, n_values, target = proof.values[steps], proof.uppers.shape[1], proof.bounds[steps, 0]
     over = proof.spent[0] >= work or not _space(lower)
@@ -363,7 +363,7 @@ def _press(arms, price, charges, lower, proof, steps, work, tries):
 
 @part
 def _look(arms, price, charges, lower, proof, steps, arm):
-    """Bounds at the children of an arm, by the price, by what the proof found there before and by the vectors."""
+    """Bound the children of an arm by the information bound, by cached bounds of the proof and by the vectors."""
     n_values, rate, row = proof.uppers.shape[1], price.rates[steps - 1], np.int64(0)
     for z in range(n_values):
         code = arm * n_values + z
@@ -383,7 +383,7 @@ def _look(arms, price, charges, lower, proof, steps, arm):
 
 @part
 def _tell_parent(proof, steps, tries):
-    """What was found at a child, in the bounds at the children of the node."""
+    """Transfer the bounds of a child to its parent."""
     z, up, low, aim = (
         proof.places[steps, 1],
         proof.bounds[steps - 1, 1],
@@ -400,7 +400,7 @@ def _tell_parent(proof, steps, tries):
 
 @part
 def _remember(proof, steps):
-    """Keep the bounds that were found at a node; the upper one is at most what was found there before."""
+    """Cache the bounds of a node; the upper one is at most the bound in the cache."""
     slot = _slot(proof, proof.keys[steps], proof.beliefs, steps)
     if proof.slots[slot] != 0:
         proof.bounds[steps, 1] = min(proof.known[slot, 0], proof.bounds[steps, 1])
@@ -415,7 +415,7 @@ def _remember(proof, steps):
 
 @fast
 def _slot(proof, key, beliefs, row):
-    """Where a belief is kept, or the free slot for it."""
+    """Return the slot of a belief, or the free slot for it."""
     mask = len(proof.slots) - 1
     slot = key & mask
     while proof.slots[slot] != 0:
@@ -432,7 +432,7 @@ def _slot(proof, key, beliefs, row):
 
 @fast
 def _highest_of(values, count):
-    """The place of the highest of the first values; -1 where all of them are done."""
+    """Return the index of the highest of the first values; -1 if all of them are done."""
     best, where = LOW, np.int64(-1)
     for i in range(count):
         if values[i] > best:
@@ -442,7 +442,7 @@ def _highest_of(values, count):
 
 @fast
 def _add_backed_up(arms, lower, proof, steps, arm):
-    """Add the vector of an arm at a node that is followed by the best plans found so far; its value there."""
+    """Add the vector of an arm at a node, followed by the best existing plans; return its value there."""
     _back_up(arms, lower, proof.beliefs, steps, steps, arm, proof.child, proof.vector, proof.sums)
     for m in range(proof.vector.shape[1]):
         proof.plans[steps, m, lower.counts[steps]] = proof.vector[0, m]
@@ -452,7 +452,7 @@ def _add_backed_up(arms, lower, proof, steps, arm):
 
 @fast
 def _back_up(arms, lower, beliefs, row, steps, arm, child, vector, sums):
-    """vector = what the arm earns in every type, and then the best plans found so far for the beliefs after it."""
+    """Set vector = the value of the arm in every type, followed by the best existing plans for the next beliefs."""
     n_types, n_values, only = beliefs.shape[1], arms.table.shape[0] // arms.means.shape[0], np.int64(0)
     for m in range(n_types):
         vector[0, m] = arms.means[arm, m]
@@ -499,7 +499,7 @@ def _room(lower, upper, nodes, horizon, n_values):
 
 @fast
 def _open(arms, price, upper, nodes, node, steps, scratch):
-    """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
+    """Set the first bounds on the Q-values of a new node, `steps` to go after it: information bound and sawtooth."""
     n_codes, n_types, x, share = len(arms.table), arms.corner.shape[1], nodes.beliefs[node], nodes.shares[node]
     weights, logs = scratch.weights, scratch.logs
     need = max(0.0, -_drop(arms, price, upper, steps, nodes.beliefs, node, scratch))
@@ -524,7 +524,7 @@ def _open(arms, price, upper, nodes, node, steps, scratch):
 
 @fast
 def _corner_planes(arms, x, steps, start, stop, share):
-    """share = the plane of the known type at the child, for the children of the codes from `start` to `stop`."""
+    """Set share = the known-type value at the child, for the children of the codes from `start` to `stop`."""
     for code in range(start, stop):
         share[code] = 0.0
     for m in range(len(x)):
@@ -535,9 +535,9 @@ def _corner_planes(arms, x, steps, start, stop, share):
 
 @fast
 def _charge(arms, price, x, logs, steps, start, stop, share, sums):
-    """share = at most the information price's bound, for the children y of the codes from `start` to `stop`.
+    """Lower share to the information bound, for the children y of the codes from `start` to `stop`.
 
-    planes . y + rate * sum_m y_m log(y_m / (|y| prior_m)), where y_m = x_m P_m: P log P is known beforehand.
+    planes . y + rate * sum_m y_m log(y_m / (|y| prior_m)), with y_m = x_m P_m; P log P is precomputed.
     """
     size, rate = stop - start, price.rates[steps]
     masses, bounds = sums[0], sums[1]
@@ -556,7 +556,7 @@ def _charge(arms, price, x, logs, steps, start, stop, share, sums):
 
 @part
 def _refresh(arms, price, upper, nodes, node, steps, scratch):
-    """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
+    """Recompute the highest Q-values until the highest is fresh; update the node's upper bound and return that arm."""
     values, fresh = nodes.values, scratch.fresh
     arm = _argmax(values, node)
     if not nodes.solved[node]:
@@ -580,9 +580,9 @@ def _refresh(arms, price, upper, nodes, node, steps, scratch):
 
 @part
 def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, scratch):
-    """An upper bound on the arm's Q-value, `steps` to go after it; as soon as it is below `enough` it will do.
+    """Return an upper bound on the arm's Q-value, `steps` to go after it; stop as soon as it is below `enough`.
 
-    The node remembers every code's share in it and which points, from `low` to `high`, these already know.
+    The node stores the contribution of every code and the range of points, from `low` to `high`, that it includes.
     """
     children, planes, shares = scratch.children, scratch.planes, nodes.shares
     n_values, first = len(planes), arm * len(planes)
@@ -599,7 +599,7 @@ def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, scratch):
         value += shares[node, first + z]
     scratch.records[:] = 0
     while value > enough and (high < count or low > 0):
-        # What is new since the last time; then the rest from the newest on: near to where the search is now.
+        # First the new points, then the rest from the newest on, which are close to the current nodes.
         if high < count:
             start, stop = high, min(high + BLOCK, count)
             high = stop
@@ -624,11 +624,11 @@ def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, scratch):
 
 @part
 def _sawtooth(arms, price, upper, steps, start, stop, beliefs, row, of, scratch):
-    """How far below the corner plane the points from `start` to `stop`, at most a block, push the bound at a belief.
+    """Return by how much the points from `start` to `stop`, at most a block, lower the bound at a belief.
 
-    Every point is tried with the factors mass and mass / 2, in single precision. A point that is the best so far at
-    one of them, by row `of` of the records, is then given its best factor, in double precision. Where people leave, the
-    price then bounds what the point leaves of the belief.
+    Every point is tried with the factors mass and mass / 2, in single precision. A point that is the best so far at one
+    of them, by row `of` of the records, then gets its best factor, in double precision. With attrition, the information
+    bound then applies to the rest of the belief.
     """
     scale, spread = arms.scale, arms.spread
     _screen(scale, spread, upper.screen, upper.drops, steps, start, stop, beliefs, row, scratch.screen)
@@ -651,8 +651,11 @@ def _sawtooth(arms, price, upper, steps, start, stop, beliefs, row, of, scratch)
 
 @fast
 def _priced_rest(arms, price, upper, steps, point, beliefs, row, ratios):
-    """As `_best_factor`, where the price bounds what the point leaves of the belief: at the factor that it found, which
-    is the last of the ratios, and at a lower one, because what is left now costs less."""
+    """Return the result of `_best_factor` with the information bound on the rest of the belief.
+
+    It is evaluated at the factor of `_best_factor`, the last of the ratios, and at a lower one, because the rest then
+    has a lower bound.
+    """
     n_types, rate, scale, best = beliefs.shape[1], price.rates[steps], arms.scale[steps], 0.0
     factor = ratios[2 * n_types]
     for _ in range(2):
@@ -673,8 +676,11 @@ def _priced_rest(arms, price, upper, steps, point, beliefs, row, ratios):
 
 @fast
 def _screen(scale, spread, points, drops, steps, start, stop, beliefs, row, gains):
-    """How far each point pushes the bound down, in units of mass: gains[0] by the factor mass, gains[1], doubled, by
-    half of it. Two types at a time; unsigned places, which need no check of their sign, let the loops vectorise."""
+    """Compute by how much each point lowers the bound, per unit of mass, for the factor mass and, doubled, for half of
+    it.
+
+    Two types at a time; unsigned indices, which need no check of their sign, let the loops vectorise.
+    """
     n_types, stage, first, size = beliefs.shape[1], np.uint64(steps), np.uint64(start), np.uint64(stop - start)
     zero, per_mass, odd = np.float32(0.0), 1.0 / max(_sum(beliefs, row), TINY), n_types % 2
     for i in range(size):
@@ -697,10 +703,10 @@ def _screen(scale, spread, points, drops, steps, start, stop, beliefs, row, gain
 
 @fast
 def _highest(bits, k, size, records, of):
-    """The place of the highest of the first numbers in row k if it is a record, which it then is; else -1.
+    """Return the index of the highest of the first numbers in row k if it is a new record, else -1.
 
     The numbers are given by their bits, read as integers: positive ones keep their order, and the highest integer is
-    found eight times as fast.
+    computed eight times as fast.
     """
     top, where = records[of, k], 0
     for i in range(size):
@@ -715,7 +721,7 @@ def _highest(bits, k, size, records, of):
 
 @fast
 def _best_factor(scale, spread, points, drops, steps, point, beliefs, row, ratios):
-    """min over c >= 0 of c * drop + sum_m scale * spread_m * max(0, c * point_m - x_m)."""
+    """Return min over c >= 0 of c * drop + sum_m scale * spread_m * max(0, c * point_m - x_m)."""
     n_types = beliefs.shape[1]
     for m in range(n_types):
         there = max(points[steps, m, point], TINY)
@@ -726,10 +732,10 @@ def _best_factor(scale, spread, points, drops, steps, point, beliefs, row, ratio
 
 @fast
 def _knapsack(ratios, n, need):
-    """min over c of sum_m g_m * max(0, c - r_m) - need * c, with r = ratios[:n], g = ratios[n : 2n].
+    """Return min over c of sum_m g_m * max(0, c - r_m) - need * c, with r = ratios[:n], g = ratios[n : 2n].
 
-    The minimum lies at the r where the sum of g reaches `need`: quickselect by weight. Whatever c it ends with, the
-    value returned is that of c, so a rounding error cannot make the bound wrong.
+    The minimum is at the r at which the sum of g reaches `need`: quickselect by weight. For any final c, the value
+    returned is that of c, so a rounding error cannot make the bound wrong.
     """
     low, high, c, slope, offset = 0, n, 0.0, 0.0, 0.0
     while high > low:
@@ -772,7 +778,7 @@ def _swap(ratios, n, i, j):
 
 @fast
 def _drop(arms, price, upper, steps, beliefs, row, scratch):
-    """How far V_steps at a belief lies below the corner plane, as far as the points know."""
+    """Return V_steps at a belief minus the known-type value, as bounded by the points."""
     if steps == 1:
         plane = arms.scale[1] * _dot(arms.corner, 1, beliefs, row)
         return _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row) - plane
@@ -786,9 +792,9 @@ def _drop(arms, price, upper, steps, beliefs, row, scratch):
 
 @fast
 def _from_parent(table, order, code, need, weights):
-    """The sawtooth at a child with its parent's own belief x as the point: the ratios are the code's probabilities.
+    """Return the sawtooth at a child with its parent's belief x as the point: the ratios are the code's probabilities.
 
-    As `_knapsack`, by its dual: `need` is taken from the types with the lowest ratios, whose order is known.
+    As in `_knapsack`, by its dual: `need` is taken from the types with the lowest ratios, in their precomputed order.
     """
     total = 0.0
     for k in range(order.shape[1]):
@@ -801,7 +807,7 @@ def _from_parent(table, order, code, need, weights):
 
 @fast
 def _last_step(last, beliefs, row):
-    """The arm, of those for the last step, that reaches V_1 at a belief."""
+    """Return the arm, among the candidates for the last step, that attains V_1 at a belief."""
     best, where = LOW, 0
     for k in range(last.shape[0]):
         value = _dot(last, k, beliefs, row)
@@ -812,7 +818,7 @@ def _last_step(last, beliefs, row):
 
 @part
 def _widest(arms, lower, nodes, node, arm, steps, tolerance, scratch):
-    """The child of `arm` whose bounds are furthest apart beyond what is tolerated, as a node; -1 if none is."""
+    """Return the child of `arm` with the largest excess gap, as a node; -1 if all are within the tolerance."""
     child, chosen = np.int64(-1), np.int64(-1)  # not literals, for which callees would be compiled once more
     children = scratch.children
     excess, first = 0.0, arm * children.shape[0]
@@ -834,9 +840,9 @@ def _widest(arms, lower, nodes, node, arm, steps, tolerance, scratch):
 
 @part
 def _tighten_upper(arms, price, upper, nodes, node, steps, tolerance, scratch):
-    """The node's upper bound as a sawtooth point, where it improves on the points there are.
+    """Store the node's upper bound as a sawtooth point, if it improves on the existing points.
 
-    A point that falls by much is put last again, where all who look for news find it, and dies where it was.
+    A point that falls by much is stored again at the end, so that nodes with its old value include it again.
     """
     mass, point = _sum(nodes.beliefs, node), nodes.points[node]
     drop = (nodes.upper[node] - arms.scale[steps] * _dot(arms.corner, steps, nodes.beliefs, node)) / mass
@@ -865,7 +871,7 @@ def _add_point(upper, steps, beliefs, row, mass, drop):
 
 @part
 def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, scratch):
-    """Back up `arm` at the node; keep the vector if it gains. Returns the lower bound there."""
+    """Back up `arm` at the node, keep the vector if it improves, and return the lower bound there."""
     children, vector = scratch.children, scratch.vector
     n_values, n_types = children.shape
     for m in range(n_types):
@@ -901,7 +907,7 @@ def _append(lower, steps, name, vectors, row):
 
 @fast
 def _best_vector(vectors, counts, steps, beliefs, row, sums):
-    """max_i vectors[steps, :, i] . x for a belief x, and the i that reaches it."""
+    """Return max_i vectors[steps, :, i] . x for a belief x, and the maximising i."""
     best, where, stage, odd = LOW, 0, np.uint64(steps), beliefs.shape[1] % 2
     for start in range(0, counts[steps], BLOCK):
         begin, size = np.uint64(start), np.uint64(min(BLOCK, counts[steps] - start))
@@ -919,7 +925,7 @@ def _best_vector(vectors, counts, steps, beliefs, row, sums):
 
 @fast
 def _highest_plan(plans, count, steps, child, sums):
-    """About what the best of the first plans earns at a belief."""
+    """Return approximately the value of the best of the first plans at a belief."""
     zero, stage, odd = np.float32(0.0), np.uint64(steps), child.shape[1] % 2
     best = np.float32(LOWEST)
     for start in range(0, count, BLOCK):
@@ -946,7 +952,7 @@ def _highest_plan(plans, count, steps, child, sums):
 
 @fast
 def _find(nodes, key, beliefs, row):
-    """The node with this key and belief, or -1."""
+    """Return the node with this key and belief, or -1."""
     mask = len(nodes.slots) - 1
     slot = key & mask
     while nodes.slots[slot] >= 0:
@@ -964,7 +970,7 @@ def _find(nodes, key, beliefs, row):
 
 @part
 def _add_node(arms, nodes, beliefs, row, key, steps):
-    """A new node with the bounds of knowing the type from the next step on."""
+    """Add a node with the bounds of knowing the type from the next step on; return its number."""
     node, mask = nodes.counts[0], len(nodes.slots) - 1
     ahead = arms.scale[steps - 1] * _dot(arms.corner, steps - 1, beliefs, row)
     nodes.counts[0] = node + 1
@@ -988,7 +994,7 @@ def _add_node(arms, nodes, beliefs, row, key, steps):
 
 @plain
 def _child(beliefs, row, table, code, children, z):
-    """children[z] = beliefs[row] * table[code]; returns its sum."""
+    """Set children[z] = beliefs[row] * table[code]; return its sum."""
     mass = 0.0
     for m in range(beliefs.shape[1]):
         children[z, m] = beliefs[row, m] * table[code, m]
@@ -998,7 +1004,7 @@ def _child(beliefs, row, table, code, children, z):
 
 @plain
 def _dot(left, i, right, j):
-    """left[i] . right[j]"""
+    """Return left[i] . right[j]."""
     total = 0.0
     for m in range(left.shape[1]):
         total += left[i, m] * right[j, m]
@@ -1007,7 +1013,7 @@ def _dot(left, i, right, j):
 
 @plain
 def _staying(stays, arm, corner, steps, beliefs, row):
-    """What those who stay after the arm would earn if their type were known."""
+    """Return the known-type value after the arm, in sessions that continue."""
     total = 0.0
     for m in range(beliefs.shape[1]):
         total += stays[arm, m] * corner[steps, m] * beliefs[row, m]

@@ -25,16 +25,16 @@ def missing(arms, rows, offsets, counts, shares, scores, result):
             for k in range(n_types):
                 result[m, k] += 0.5 * spread[m, k]
         for t in range(offsets[session], offsets[session + 1]):
-            own = np.int64(rows[t])
+            score_row = np.int64(rows[t])
             row = n_types + np.int64(arms[t]) * width
             for i in range(width):
-                left = flat[own, i]
+                left = flat[score_row, i]
                 for m in range(n_types):
                     result[m, row + i] += spread[m, owner[i]] * left
                 for j in range(width):
                     half[i, j] = left * spread[owner[i], owner[j]]
             # The matrix is symmetric: half of a step with itself, and each pair of steps once.
-            _add(result, row, row, half, flat[own], 0.5)
+            _add(result, row, row, half, flat[score_row], 0.5)
             for later in range(t + 1, offsets[session + 1]):
                 column = n_types + np.int64(arms[later]) * width
                 _add(result, row, column, half, flat[np.int64(rows[later])], 1.0)
@@ -79,7 +79,7 @@ def core_sums(groups, observed, offsets, slots, n_slots, order, products, ways):
     plays = np.zeros(n_groups, np.int64)
     for session in range(len(offsets) - 1):
         table[:] = 0.0
-        table[::stride] = 1.0  # the empty products, and the cell that stands for no factor
+        table[::stride] = 1.0  # the empty products, and the cell that represents no factor
         plays[:] = 0
         for step in range(offsets[session], offsets[session + 1]):
             group = groups[step]

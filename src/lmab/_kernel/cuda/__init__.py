@@ -1,7 +1,7 @@
-"""The kernels for a GPU, compiled by numba-cuda.
+"""Kernels for a GPU, compiled by numba-cuda.
 
-Where the environment variable `NUMBA_ENABLE_CUDASIM` is 1, its simulator runs the same functions. numba-cuda is
-imported with the first module of this package, never with lmab.
+If the environment variable `NUMBA_ENABLE_CUDASIM` is 1, the simulator of numba-cuda runs the same functions. numba-cuda
+is imported with the first module of this package, never with lmab.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numba import config
 setattr(config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0)  # noqa: B010  (a log, or its last part, may be small)
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
-_DROPPED = "row_stack"  # by NumPy 2.5
+_DROPPED = "row_stack"  # removed by NumPy 2.5
 
 if SIMULATED or hasattr(np, _DROPPED):
     from numba import cuda as cuda
-else:  # numba-cuda 0.30 asks for this name, and for others that NumPy warns of, while its compiler is loaded
+else:  # numba-cuda 0.30 uses this name, and others for which NumPy warns, while its compiler is imported
     setattr(np, _DROPPED, np.vstack)
     try:
         with warnings.catch_warnings():

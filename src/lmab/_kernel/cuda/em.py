@@ -1,12 +1,13 @@
-"""The expectation step of EM on a GPU: a group of lanes shares a session, and each lane holds one type.
+"""Expectation step of EM on a GPU: a group of lanes shares a session, and each lane holds one type.
 
-Probabilities and their products are double precision. A session whose mass becomes too small, and one that is long, is
-done with logarithms. Statistics are sums of integers: a share is counted in units of its type (`scales`), and the
-log-likelihood of a tile of sessions is rounded to integers before it is added. So the outcome has the same bits on any
+Probabilities and their products are in double precision. A session with a mass that becomes too small, and a long one,
+uses logarithms. Statistics are sums of integers: a share is counted in units of its type (`scales`), and the
+log-likelihood of a tile of sessions is rounded to integers before it is added. So the result has the same bits on any
 number of blocks.
 
-Where there are more types than lanes, they are cut into pieces (the third dimension of the grid): one kernel finds
-the mass of every session in every piece, a second one adds the shares."""
+If there are more types than lanes, they are cut into pieces (the third dimension of the grid): one kernel computes the
+mass of every session in every piece, a second one adds the shares.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +41,12 @@ from .lanes import (
 )
 from .steps import LARGE, RUN, TINY, Walks, largest, logarithm, walks, word_walks
 
-_REGISTERS = 64  # Registers of a thread: with fewer, spills cost more than further threads gain (measured).
+_REGISTERS = 64  # registers of a thread: with fewer, spills cost more than further threads gain (measured)
 
 
 @device
 def _sum_pieces(masses, slot, n_pieces, lane, width):
-    """Mass of a session over all pieces of the types."""
+    """Return the mass of a session over all pieces of the types."""
     mass = float64(0.0)
     for piece in range(lane, n_pieces, width):
         mass += masses[slot * n_pieces + piece]
@@ -54,7 +55,7 @@ def _sum_pieces(masses, slot, n_pieces, lane, width):
 
 @device
 def _log_sum_pieces(masses, slot, n_pieces, lane, width):
-    """The same where logarithms of masses are kept."""
+    """Return the mass of a session over all pieces, from logarithms of masses."""
     value = float64(-math.inf)
     for piece in range(lane, n_pieces, width):
         value = _log_add(value, masses[slot * n_pieces + piece])
@@ -69,7 +70,7 @@ def _log_add(first, second):
 
 @device
 def _log_group_sum(value, width):
-    """log of the sum of exponentials over a group."""
+    """Return the log of the sum of exponentials over a group."""
     top = group_max(value, width)
     mass = group_sum(math.exp(value - top) if top > -math.inf else 0.0, width)
     return top + logarithm(mass) if top > -math.inf else top
@@ -82,7 +83,7 @@ def _none_left(left, flags):
 
 @cache
 def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
-    """Writes the mass of each session of the tiles in each piece of the types; of long ones, its logarithm."""
+    """Return the kernel that computes masses (of long sessions, their logarithms) by session and piece of the types."""
     walk = walks(bits, pitch > 0)
     log_joint, read, product = walk.log_density if gaussian else walk.log_product, walk.read, walk.product
     per_warp = 32 // width
@@ -113,10 +114,10 @@ def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
                         share = product(kept, words, at, size, n_steps, double, columns, column, double[place])
                     mass = group_sum(share, width)
                 else:
-                    own = log_joint(
+                    log_weight = log_joint(
                         words, rewards, at, first_step + session, size, n_steps, double, n_rows, columns, place
                     )
-                    mass = _log_group_sum(own, width)
+                    mass = _log_group_sum(log_weight, width)
                 if lane == 0 and start + part < n_sessions:
                     masses[(uint64(tile - first_tile) * uint64(TILE) + session) * n_pieces + cuda.blockIdx.z] = mass
 
@@ -125,19 +126,19 @@ def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
 
 @cache
 def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool, n_words: int = 0, last: int = 0) -> Any:
-    """Adds the statistics and the log-likelihood of the sessions of the tiles, which are not long, to `out` and `logs`.
+    """Return the kernel that adds the statistics and log-likelihoods of sessions that are not long to `out` and `logs`.
 
-    A round, in which every group of a warp does one session, is left to `careful_kernel` where the mass of one of its
+    A round, in which every group of a warp processes one session, is left to `careful_kernel` if the mass of one of its
     sessions is too small; `left` has a bit for every round of a tile.
 
     Args:
         width: lanes of a group: 8, 16 or 32.
         bits: of a code.
         pitch: columns of the table and the sums in shared memory; 0: both stay in the device's memory.
-        merged: whether `counts` says how many sessions each one stands for.
+        merged: whether `counts` holds how many sessions each one represents.
         sliced: whether `masses` holds the mass of each session in each piece of the types.
-        n_words: of every session, where they are few and equally many; 0: any number.
-        last: steps in the last of them, where the sessions are equally long; 0: any number.
+        n_words: of every session, if they are few and equally many; 0: any number.
+        last: steps in the last of them, if the sessions are equally long; 0: any number.
     """
     walk = short_walks(bits, n_words, last) if n_words > 0 else walks(bits, pitch > 0)
     read, product, add, add_large = walk.read, walk.product, walk.add, walk.add_large
@@ -152,7 +153,7 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool, n
         place = uint64(cuda.blockIdx.z * width + lane)
         in_sums = uint64(model * n_rows) * columns + place
         table = cuda.shared.array(0, float64)
-        sums = cuda.shared.array(0, uint32)  # the same memory, of which the table takes the first part
+        sums = cuda.shared.array(0, uint32)  # the same memory; the table takes the first part
         offset = 2 * n_rows * pitch
         column = uint64(address(table, uint32(thread % pitch))) if pitch > 0 else in_sums
         sums_column = address(sums, uint32(offset + thread % pitch)) if pitch > 0 else uint32(0)
@@ -223,10 +224,10 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool, n
 
 @cache
 def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bool) -> Any:
-    """The same with logarithms: long sessions, from `long_tile` on, and the rounds that `left` names.
+    """Return the kernel that uses logarithms: for long sessions, from `long_tile` on, and for the rounds in `left`.
 
-    Arguments as of `fast_kernel`; `gaussian` tells whether rewards are normal instead of coded. `logs` receives the
-    number of sessions that are impossible, too.
+    The arguments are as in `fast_kernel`; `gaussian` means that rewards are normal instead of coded. `logs` also
+    receives the number of impossible sessions.
     """
     walk = walks(bits, pitch > 0)
     log_joint = walk.log_density if gaussian else walk.log_product
@@ -267,9 +268,9 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
                 session = uint64(min(number * per_warp + part, n_sessions - 1))
                 at, first = first_word + session, first_step + session
                 count = counts[first_session + session] if merged else int64(1)
-                own = log_joint(words, rewards, at, first, size, n_steps, double, n_rows, columns, in_tables)
+                log_weight = log_joint(words, rewards, at, first, size, n_steps, double, n_rows, columns, in_tables)
                 if not sliced:
-                    log_mass = _log_group_sum(own, width)
+                    log_mass = _log_group_sum(log_weight, width)
                 elif n_steps > longest:
                     slot = uint64(tile - first_tile) * uint64(TILE) + session
                     log_mass = _log_sum_pieces(masses, slot, n_pieces, lane, width)
@@ -283,7 +284,7 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
                     impossible += 1
                 elif valid:
                     total += count * log_mass
-                    units = math.exp(own - log_mass) * scale
+                    units = math.exp(log_weight - log_mass) * scale
                     amount = uint64(units + 0.5) * uint64(count)
                     weights += amount
                     if amount >= uint64(LARGE):
@@ -316,12 +317,12 @@ def clear_kernel(array):
 
 
 def short_walks(bits: int, n_words: int, last: int) -> Walks:
-    """The functions for sessions of equally many words, with sums in shared memory.
+    """Return the functions for sessions of equally many words, with sums in shared memory.
 
     Args:
         bits: of a code.
         n_words: of a session: 1 to 4.
-        last: steps in the last word; 0: as the length of the session says.
+        last: steps in the last word; 0: given by the length of the session.
     """
     per, of_word, add_of, carry, _ = word_walks(bits)
     before = (n_words - 1) * per  # steps in the other words
@@ -329,7 +330,7 @@ def short_walks(bits: int, n_words: int, last: int) -> Walks:
 
     @device
     def read(words, at, stride):
-        """The words of a session, the last one last; where there are fewer than four, it comes earlier, too."""
+        """Return four words of a session, the last one last; sessions of fewer words repeat it."""
         a = words[at]
         b = words[at + stride] if n_words > 1 else a
         c = words[at + stride + stride] if n_words > 2 else b
@@ -361,7 +362,7 @@ def short_walks(bits: int, n_words: int, last: int) -> Walks:
             third = add_of(c, per, sums, pitch, column, amount, out, out_pitch, out_column)
         fourth = add_of(d, rest, sums, pitch, column, amount, out, out_pitch, out_column)
         if max(max(largest(first), largest(second)), max(largest(third), largest(fourth))) > uint32(~amount):
-            carry(a, amount, first, out, out_pitch, out_column)  # once, so that no sum waits for those before
+            carry(a, amount, first, out, out_pitch, out_column)  # at the end, so that no sum waits for earlier ones
             carry(b, amount, second, out, out_pitch, out_column)
             carry(c, amount, third, out, out_pitch, out_column)
             carry(d, amount, fourth, out, out_pitch, out_column)

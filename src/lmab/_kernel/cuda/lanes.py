@@ -1,10 +1,11 @@
-"""What lanes do and tell each other, in two forms: instructions of the GPU, and what the simulator can run.
+"""Operations of a warp in two versions: instructions of the GPU, and Python code for the simulator.
 
-Shared memory is read and added to at addresses: bytes on the GPU, where a known distance between rows then costs
-nothing, and places in the array in the simulator.
+Shared memory is addressed by bytes on the GPU, so that a constant distance between rows costs nothing, and by array
+indices in the simulator.
 
 A group is `width` neighbouring lanes (8, 16 or 32). All lanes of a warp call these functions together. The simulator
-knows no shuffles; there a block is one warp, and its threads are threads of Python that wait for each other."""
+has no shuffles; there a block is one warp, and its threads are Python threads that wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +24,16 @@ from . import SIMULATED, cuda
 
 _ALL = 0xFFFFFFFF
 _DOUBLE, _WORD, _LONG = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
-WHOLE, FRACTION, IMPOSSIBLE, LEFT = range(4)  # Columns of every model in `logs`; the first two are a sum of logarithms.
+WHOLE, FRACTION, IMPOSSIBLE, LEFT = range(4)  # columns of every model in `logs`; the first two are a sum of logarithms
 N_LOGS = 4
-LOG_BITS = 36  # Bits of the fraction of a tile's log-likelihood; fractions of 2**27 tiles have room.
+LOG_BITS = 36  # bits of the fraction of a tile's log-likelihood, with room for the fractions of 2**27 tiles
 LOG_ONE = float(1 << LOG_BITS)
 
 
 if SIMULATED:
     from numba.cuda.simulator.kernelapi import FakeCUDAAtomic
 
-    DOUBLE = WORD = 1  # how far addresses of neighbours are apart
+    DOUBLE = WORD = 1  # distance between the addresses of neighbours
     atomic_add = FakeCUDAAtomic().add
 
     def address(array, place):
@@ -63,18 +64,18 @@ if SIMULATED:
         return any(_exchanged(bool(condition)).values())
 
     def _folded(value, width, function):
-        """The values of a group, folded in half again and again, as the GPU's lanes do it together."""
+        """Reduce the values of a group by repeated halving, as the GPU's lanes do it together."""
         values, lane = _exchanged(value), threading.current_thread().threadIdx.x
-        own = [values[lane // width * width + one] for one in range(width)]
-        while len(own) > 1:
-            half = len(own) // 2
-            own = [function(own[one], own[one + half]) for one in range(half)]
-        return own[0]
+        folded = [values[lane // width * width + one] for one in range(width)]
+        while len(folded) > 1:
+            half = len(folded) // 2
+            folded = [function(folded[one], folded[one + half]) for one in range(half)]
+        return folded[0]
 
     def _exchanged(value):
-        """The values of all lanes, by the number of the lane.
+        """Return the values of all lanes, by the number of the lane.
 
-        There are two boards in turn: whoever writes on one has seen all lanes leave it.
+        Two boards alternate: a lane that writes on one has seen all lanes leave it.
         """
         thread = threading.current_thread()
         boards = thread._manager.__dict__.setdefault("boards", ({}, {}))
@@ -91,22 +92,22 @@ else:
 
     @device
     def address(array, place):
-        """Where an entry of an array in shared memory is."""
+        """Return the address of an entry of an array in shared memory."""
         return uint32(first(array) + uint32(place * array.itemsize))
 
     @device
     def load(array, address):
-        """The float64 at an address in shared memory."""
+        """Return the float64 at an address in shared memory."""
         return load_shared(address)
 
     @device
     def add_at(array, address, amount):
-        """Add 32 bits at an address in shared memory; what was there before."""
+        """Add 32 bits at an address in shared memory; return the previous value."""
         return add(address, amount)
 
     @device
     def reciprocal(value):
-        """1 / value to about 12 digits, for less than a division."""
+        """Return 1 / value to about 12 digits, faster than a division."""
         rough = rough_reciprocal(value)
         return rough + rough * (1.0 - value * rough)
 
@@ -136,14 +137,14 @@ else:
 
 
 def _line(builder: Any, text: str, kinds: str, result: Any, *arguments: Any) -> Any:
-    """The value of a line, for which nothing is assumed but its text and the kinds of its operands."""
+    """Return the value of an inline assembly instruction, given by its text and the kinds of its operands."""
     function = ir.FunctionType(result, [one.type for one in arguments])
     return builder.call(ir.InlineAsm(function, text, kinds, side_effect=True), arguments)
 
 
 @intrinsic
 def first(type_, array):
-    """The address of the first entry of an array in shared memory."""
+    """Return the address of the first entry of an array in shared memory."""
 
     def generate(target, builder, signature, arguments):
         held = cgutils.create_struct_proxy(signature.args[0])(target, builder, value=arguments[0])
@@ -155,7 +156,7 @@ def first(type_, array):
 
 @intrinsic
 def load_shared(type_, address):
-    """The float64 at an address."""
+    """Return the float64 at an address."""
 
     def generate(target, builder, signature, arguments):
         return _line(builder, "ld.shared.f64 $0, [$1];", "=d,r", _DOUBLE, *arguments)
@@ -165,7 +166,7 @@ def load_shared(type_, address):
 
 @intrinsic
 def add(type_, address, amount):
-    """Add to the 32 bits at an address; what was there before."""
+    """Add to the 32 bits at an address; return the previous value."""
 
     def generate(target, builder, signature, arguments):
         return _line(builder, "atom.shared.add.u32 $0, [$1], $2;", "=r,r,r", _WORD, *arguments)
@@ -175,7 +176,7 @@ def add(type_, address, amount):
 
 @intrinsic
 def rough_reciprocal(type_, value):
-    """1 / value to about 6 digits."""
+    """Return 1 / value to about 6 digits."""
 
     def generate(target, builder, signature, arguments):
         return _line(builder, "rcp.approx.ftz.f64 $0, $1;", "=d,d", _DOUBLE, *arguments)
@@ -185,7 +186,7 @@ def rough_reciprocal(type_, value):
 
 @device
 def load_table(table, source, first, columns, n_rows, pitch, width, thread, n_threads):
-    """Bring a piece of the table to shared memory, repeated for every group where `pitch` is 32."""
+    """Copy a piece of the table to shared memory, repeated for every group if `pitch` is 32."""
     for i in range(thread, n_rows * pitch, n_threads):
         table[i] = source[first + uint64(i // pitch) * columns + uint64(i % width)]
 
@@ -198,7 +199,7 @@ def clear_sums(sums, offset, n_rows, pitch, thread, n_threads):
 
 @device
 def give_sums(sums, offset, out, first, columns, n_rows, pitch, width, thread, n_threads):
-    """Add the sums of shared memory, those of all groups together, to `out`."""
+    """Add the sums of shared memory, over all groups, to `out`."""
     for i in range(thread, n_rows * width, n_threads):
         total = uint64(0)
         for column in range(i % width, pitch, width):
@@ -209,7 +210,7 @@ def give_sums(sums, offset, out, first, columns, n_rows, pitch, width, thread, n
 
 @device
 def tile_of(shelves, tile_shelf, tile):
-    """Steps of a tile's sessions, their number, words between the words of one, first word, step and session."""
+    """Return the steps of a tile's sessions, their number, word distance, first word, step and session."""
     shelf = tile_shelf[tile]
     begin = (tile - shelves[shelf, FIRST_TILE]) * TILE
     return (
@@ -224,7 +225,7 @@ def tile_of(shelves, tile_shelf, tile):
 
 @device
 def flags_of(model, n_tiles, tile):
-    """Where a tile has its four words of flags, a bit for every round."""
+    """Return the index of a tile's four words of flags, with a bit for every round."""
     return (uint64(model) * uint64(n_tiles) + uint64(tile)) * uint64(4)
 
 
@@ -236,6 +237,6 @@ def give_logs(logs, model, whole, fraction):
 
 @device
 def in_units(total):
-    """A sum of logarithms as two integers, so that sums of them do not depend on their order."""
+    """Return a sum of logarithms as two integers, so that further sums do not depend on their order."""
     whole = math.floor(total)
     return int64(whole), int64(math.floor((total - whole) * LOG_ONE + 0.5))

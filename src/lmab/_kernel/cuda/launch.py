@@ -1,4 +1,4 @@
-"""Launches: a log on the device, and passes over it."""
+"""Upload of a log to the device, and launches of the passes over it."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from .em import careful_kernel, clear_kernel, fast_kernel, masses_kernel
 from .lanes import LOG_ONE, N_LOGS
 
 _SHARED = 48 * 1024  # bytes of shared memory that every block may have
-_RESIDENT = 2048  # threads that a multiprocessor holds
+_RESIDENT = 2048  # maximum number of resident threads of a multiprocessor
 _PER_PROCESSOR = 224 * 1024  # bytes of shared memory of a multiprocessor
-_MASSES = 1 << 27  # numbers kept for the sessions of one launch, where types are cut into pieces
-_OWN_PAGES = 1 << 20  # bytes of an array that shares no page of the host's memory with another
-_MEAN_BITS = (21, 27)  # Bits of the share of a session in a type, on average; more overflow 32 bits more often.
-_SMALL = 49 - 27  # bits of the steps of a log that may have the most; each further one costs one
-_MOST_BITS = 50  # Bits of a whole session in a type, however rare.
+_MASSES = 1 << 27  # maximum number of stored masses per launch, if types are cut into pieces
+_OWN_PAGES = 1 << 20  # bytes from which an array shares no memory page of the host with another
+_MEAN_BITS = (21, 27)  # bits of the share of a session in a type, on average; more bits overflow 32 bits more often
+_SMALL = 49 - 27  # bits of the steps of a log up to which the most bits are used; each further bit costs one
+_MOST_BITS = 50  # maximum number of bits of a whole session in a type, also for rare types
 
 
 class Place(NamedTuple):
-    """How a pass is spread over the device."""
+    """Launch configuration of a pass."""
 
     width: int  # lanes of a group
     pitch: int  # columns of table and sums in shared memory; 0: they stay in the device's memory
-    threads: int  # Threads of a block.
+    threads: int  # threads of a block
     blocks: int  # for one model and one piece of the types
     shared: int  # bytes
 
 
 def upload(host: Shelves, stream: Any = 0) -> Shelves:
-    """The same with arrays of the device."""
+    """Return the same sessions with arrays on the device."""
     names = Shelves._fields[3:8]
-    arrays = (array if len(array) else np.zeros(1, array.dtype) for array in host[3:8])  # a kernel takes no empty ones
+    arrays = (
+        array if len(array) else np.zeros(1, array.dtype) for array in host[3:8]
+    )  # kernels do not accept empty arrays
     return host._replace(**{name: cuda.to_device(one, stream=stream) for name, one in zip(names, arrays, strict=True)})
 
 
 def pin(host: Shelves) -> list[Any]:
-    """Keep large arrays in place in the host's memory while the result lives: the device then reads them itself."""
+    """Pin large arrays in the host's memory while the result exists, so that the device can read them directly."""
     if SIMULATED:
         return []
     pins = cuda.current_context().mempin
@@ -49,24 +51,24 @@ def pin(host: Shelves) -> list[Any]:
 
 
 def two_streams() -> list[Any]:
-    """Queues of launches and copies that run beside each other."""
+    """Return two streams: queues of launches and copies that run concurrently."""
     return [cuda.stream(), cuda.stream()]
 
 
 def why_not() -> str | None:
-    """Why the device cannot be used; None: it can."""
+    """Return the reason why the device cannot be used, or None."""
     if SIMULATED or cuda.is_available():
         return None
-    return "no NVIDIA GPU with its driver and CUDA's compiler libraries was found"
+    return "no NVIDIA GPU with its driver and CUDA's compiler libraries is available"
 
 
 def free_memory() -> int:
-    """Bytes of the device that nothing occupies."""
+    """Return the free bytes of the device."""
     return 1 << 30 if SIMULATED else int(cuda.current_context().get_memory_info().free)
 
 
 def spread(n_models: int, n_types: int, n_rows: int, n_sums: int, gaussian: bool, blocks: int | None) -> Place:
-    """How many lanes, threads and blocks: as many types on lanes as shared memory allows."""
+    """Choose the numbers of lanes, threads and blocks: as many types on lanes as shared memory allows."""
     cell = 4 * n_sums + (0 if gaussian else 8 * n_rows)  # bytes for one column
     width = 8 if n_types <= 8 else 16 if n_types <= 16 else 32
     while width > 8 and cell * width > _SHARED:
@@ -92,17 +94,17 @@ def expectation(
     top: float = 1.0,
     blocks: int | None = None,
 ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-    """Statistics and log-likelihood under every model, of all chunks of the log together.
+    """Return the statistics and the log-likelihood under every model, over all chunks of the log.
 
     Args:
         chunks: parts of the log on the device, each with the stream of its launches.
-        models: as the CPU's kernel takes them.
+        models: as for the CPU kernel.
         n_sums: rows of the statistics.
         n_steps: of the log.
-        weight: the same where a merged session counts as often as it stands for others.
-        gaussian: whether rewards are normal; then rows of sums of rewards follow those of plays.
-        top: no reward is larger than this, nor smaller than its opposite.
-        blocks: of the grid; None: as many as fill the device. The outcome does not depend on it.
+        weight: steps of all sessions that merged sessions represent.
+        gaussian: whether rewards are normal; then rows of sums of rewards follow the rows of plays.
+        top: largest absolute value of a reward.
+        blocks: of the grid; None: as many as fill the device. The result does not depend on it.
     """
     n_models, n_rows, n_types = models.shape
     place = spread(n_models, n_types, n_rows, n_sums, gaussian, blocks)
@@ -126,9 +128,10 @@ def expectation(
 
 
 def _scales(weights: Float[Array, "R C"], n_steps: int, total: int) -> Float[Array, "R C"]:
-    """What a session counts in each type: the more the rarer the type is, so that its shares keep their digits.
+    """Return the integer weight of a session in each type: larger for rare types, so that their shares keep their
+    digits.
 
-    Powers of two; no sum over the log exceeds 64 bits.
+    The weights are powers of two; no sum over the log exceeds 64 bits.
     """
     few, many = _MEAN_BITS
     mean = min(max(many + _SMALL - n_steps.bit_length(), few), many)
@@ -137,21 +140,21 @@ def _scales(weights: Float[Array, "R C"], n_steps: int, total: int) -> Float[Arr
 
 
 class _Part(NamedTuple):
-    """What the launches of one chunk share."""
+    """Arguments shared by the launches of one chunk."""
 
     chunk: Shelves
     stream: Any
-    masses: Any  # Mass of each session in each piece of the types, where they are cut into pieces.
-    left: Any  # a bit for every round of sessions that needs care
+    masses: Any  # mass of each session in each piece of the types, if they are cut into pieces
+    left: Any  # a bit for every round of sessions that needs logarithms
 
 
 class _Pass(NamedTuple):
-    """What the launches of one pass share."""
+    """Arguments shared by the launches of one pass."""
 
     place: Place
     gaussian: bool
     top: float
-    longest: int  # steps of a session whose probabilities are multiplied
+    longest: int  # steps of a session up to which probabilities are multiplied
     sizes: tuple[int, int, int, int]  # models, rows of a model, rows of the statistics, columns
     double: Any
     scales: Any
@@ -159,7 +162,7 @@ class _Pass(NamedTuple):
     logs: Any
 
     def launch(self, chunk: Shelves, stream: Any) -> None:
-        """All models in one launch where every type has a lane, else one model after the other."""
+        """Launch all models at once if every type has a lane, else one model after the other."""
         n_models, n_rows, n_sums, columns = self.sizes
         n_tiles = len(chunk.tile_shelf)
         left = cuda.device_array(4 * n_models * n_tiles, np.uint32, stream=stream)
@@ -193,7 +196,7 @@ class _Pass(NamedTuple):
         )  # fmt: skip
 
     def _add(self, part: _Part, tiles: tuple[int, int], shape: tuple[int, int]) -> None:
-        """What products can do, and then the rest with care; `shape` counts models and pieces of the types."""
+        """Launch the kernels with products, then those with logarithms; `shape`: models and pieces of the types."""
         place, chunk, (_, n_rows, n_sums, _) = self.place, part.chunk, self.sizes
         sliced = shape[1] > 1
         if self.longest > 0:
@@ -211,7 +214,7 @@ class _Pass(NamedTuple):
         )  # fmt: skip
 
     def _add_short(self, part: _Part, shape: tuple[int, int]) -> int:
-        """Sessions of a few words; the first tile after them."""
+        """Launch the kernels for sessions of a few words; return the first tile after them."""
         place, chunk, done = self.place, part.chunk, 0
         if place.pitch == 0 or chunk.merged:
             return done

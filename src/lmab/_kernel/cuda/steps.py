@@ -1,6 +1,6 @@
-"""Walks over the steps of one session, for one type on one lane: what the kernels of a GPU are made of.
+"""Device functions that loop over the steps of one session, for one type on one lane.
 
-Codes of a session lie in words, `per` codes of `bits` bits each; its next word lies `stride` words further (see
+Codes of a session are stored in words, `per` codes of `bits` bits each; its next word is `stride` words further (see
 `shelves`). Tables and sums are flat: row `r` of a type is at `r * pitch + column`.
 """
 
@@ -15,16 +15,16 @@ from numba import float64, uint32, uint64
 from ..arrays import per_word
 from .lanes import DOUBLE, WORD, add_at, atomic_add, device, load
 
-TINY = 1e-150  # sessions whose mass is below go to the logarithms
-RUN = 1e-150  # a product of masses goes to the logarithms below; that times TINY is still a number
-LARGE = 2.0**31  # more than this goes to the device's memory at once
-_SMALL = 1e-100  # products below this go to the logarithms
+TINY = 1e-150  # sessions with a smaller mass use logarithms
+RUN = 1e-150  # a smaller product of masses is replaced by its logarithm; times TINY it is still positive
+LARGE = 2.0**31  # larger amounts go to the device's memory directly
+_SMALL = 1e-100  # smaller products use logarithms
 _CARRY = uint64(1 << 32)
 _LOW = uint64(0xFFFFFFFF)
 
 
 class WordWalks(NamedTuple):
-    """The functions for single words of codes of one size, all of whose codes count or the first few."""
+    """Functions for single words of codes of one size; all codes count or the first few."""
 
     per: int
     product: Callable[..., Any]
@@ -34,7 +34,7 @@ class WordWalks(NamedTuple):
 
 
 class Walks(NamedTuple):
-    """The functions for sessions with codes of one size."""
+    """Functions for sessions with codes of one size."""
 
     read: Callable[..., Any]
     product: Callable[..., Any]
@@ -52,7 +52,7 @@ def logarithm(value):
 
 @device
 def from_shared(table, row, pitch, column):
-    """An entry of a table in shared memory, where `column` is an address."""
+    """Return an entry of a table in shared memory; `column` is an address."""
     return load(table, uint32(column + row * uint32(pitch * DOUBLE)))
 
 
@@ -63,19 +63,19 @@ def from_global(table, row, pitch, column):
 
 @device
 def to_shared(sums, row, pitch, column, amount, out, out_pitch, out_column):
-    """Add to 32 bits in shared memory, where `column` is an address; what they held before."""
+    """Add to 32 bits in shared memory, with an address as `column`; return the previous value."""
     return add_at(sums, uint32(column + row * uint32(pitch * WORD)), amount)
 
 
 @device
 def to_global(sums, row, pitch, column, amount, out, out_pitch, out_column):
-    """Add to `out` itself, where shared memory is too small: nothing is ever to be carried."""
+    """Add to `out` itself, if shared memory is too small; nothing has to be carried."""
     atomic_add(out, uint64(row) * out_pitch + out_column, uint64(amount))
     return uint32(0)
 
 
 def word_walks(bits: int, shared: bool = True) -> WordWalks:
-    """The functions for words of codes of `bits` bits, with tables and sums in shared memory or not."""
+    """Return the functions for words of codes of `bits` bits, with tables and sums in shared memory or not."""
     per = per_word(bits)
     word_type = uint32 if bits == 8 else uint64
     mask = word_type((1 << bits) - 1)
@@ -83,12 +83,12 @@ def word_walks(bits: int, shared: bool = True) -> WordWalks:
 
     @device
     def row(word, place):
-        """The row of a code; the first row is that of the weights."""
+        """Return the row of a code; the first row holds the weights."""
         return uint32(uint32((word >> word_type(place * bits)) & mask) + uint32(1))
 
     @device
     def product(word, n, table, pitch, column, value):
-        """`value` times the probabilities of the first n codes of a word."""
+        """Return `value` times the probabilities of the first n codes of a word."""
         for place in range(per):
             if place < n:
                 value *= entry(table, row(word, place), pitch, column)
@@ -96,9 +96,9 @@ def word_walks(bits: int, shared: bool = True) -> WordWalks:
 
     @device
     def add(word, n, sums, pitch, column, amount, out, out_pitch, out_column):
-        """Add `amount` to the sums of the first n codes of a word; what each of up to four held before.
+        """Add `amount` to the sums of the first n codes of a word; return the previous values of up to four.
 
-        None of the sums waits for the one before.
+        None of the sums waits for an earlier one.
         """
         b, c, d = uint32(0), uint32(0), uint32(0)
         a = add_one(sums, row(word, 0), pitch, column, amount, out, out_pitch, out_column)
@@ -112,7 +112,7 @@ def word_walks(bits: int, shared: bool = True) -> WordWalks:
 
     @device
     def carry(word, amount, held, out, pitch, column):
-        """Carry 2**32 to `out` for the sums of a word whose 32 bits could not hold `amount` more."""
+        """Carry 2**32 to `out` for the sums of a word that overflow 32 bits by adding `amount`."""
         if largest(held) > uint32(~amount):
             for place in range(per):
                 if held[place] > uint32(~amount):
@@ -123,19 +123,19 @@ def word_walks(bits: int, shared: bool = True) -> WordWalks:
 
 @device
 def largest(held):
-    """The largest of four."""
+    """Return the largest of four values."""
     return max(max(held[0], held[1]), max(held[2], held[3]))
 
 
 def walks(bits: int, shared: bool) -> Walks:
-    """The functions for codes of `bits` bits, with sums in shared memory or not."""
+    """Return the functions for codes of `bits` bits, with sums in shared memory or not."""
     per, of_word, add_of, carry, row = word_walks(bits, shared)
     add_one = to_shared if shared else to_global
     nothing = (uint32 if bits == 8 else uint64)(0)
 
     @device
     def read(words, at, stride):
-        """Words that stay in registers: none, since there may be many."""
+        """Return the words to keep in registers: none, since there may be many."""
         return nothing, nothing, nothing, nothing
 
     @device
@@ -144,7 +144,7 @@ def walks(bits: int, shared: bool) -> Walks:
 
     @device
     def product(kept, words, at, stride, n_steps, table, pitch, column, value):
-        """`value` times the probabilities of all steps."""
+        """Return `value` times the probabilities of all steps."""
         for _ in range(n_steps // per):
             value = of_word(words[at], per, table, pitch, column, value)
             at += stride
@@ -165,7 +165,7 @@ def walks(bits: int, shared: bool) -> Walks:
 
     @device
     def add_large(words, at, stride, n_steps, amount, out, out_pitch, out_column):
-        """Add an `amount` of more than 32 bits to `out`: many sessions in one, or a large share of a rare type."""
+        """Add an `amount` of more than 32 bits to `out`: a merged session, or a large share of a rare type."""
         step = uint32(0)
         while step < n_steps:
             atomic_add(out, uint64(row_of(words, at, stride, step)) * out_pitch + out_column, amount)
@@ -187,7 +187,7 @@ def walks(bits: int, shared: bool) -> Walks:
 
     @device
     def log_product(words, rewards, at, first, stride, n_steps, table, n_rows, pitch, column):
-        """log of the weight times the probabilities of all steps."""
+        """Return the log of the weight times the probabilities of all steps."""
         total, value = float64(0.0), table[column]
         for step in range(n_steps):
             factor = table[uint64(row_of(words, at, stride, step)) * pitch + column]
@@ -202,7 +202,7 @@ def walks(bits: int, shared: bool) -> Walks:
 
     @device
     def log_density(words, rewards, at, first, stride, n_steps, table, n_rows, pitch, column):
-        """log of the weight times the normal densities of all steps, without their constant."""
+        """Return the log of the weight times the normal densities of all steps, without their constant."""
         if table[column] == 0.0:
             return -math.inf
         squares = float64(0.0)
