@@ -53,8 +53,9 @@ def _first_arms(tree: Any) -> Any:
 
 
 def load() -> dict[str, dict[str, Any]]:
-    """All golden plans, by name: their configuration and result."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+    """Return all golden plans, by name: their configuration and result."""
+    contents = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+    return {name: content for name, content in contents.items() if "configuration" in content}
 
 
 def write(name: str, configuration: dict[str, Any], result: dict[str, Any]) -> None:
