@@ -36,6 +36,8 @@ from .features import (
 from .log_files import Paths
 
 MISSING = ("error", "drop", "zero")
+UNORDERED = -1  # position of every session of a log whose order in time is unknown
+_DIGITS = re.compile(r"[0-9]+")
 _CUT_BY_THE_END = 0.01  # share of sessions from events that may go on after the log: of more, no end is known
 
 
@@ -51,6 +53,7 @@ class ParsedLog(NamedTuple):
     features: Features | None = None
     persons: Shaped[Array, "N"] | None = None
     endings: Integer[Array, "N"] | None = None
+    positions: Integer[Array, "N"] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def parse(
         arms, rewards = arms[order], rewards[order]
         propensities = None if propensities is None else propensities[order]
     known = _known(others, found, named, options)
-    log = ParsedLog(arms, rewards, offsets, size, propensities, labels, *known)
+    log = ParsedLog(arms, rewards, offsets, size, propensities, labels, *known, _positions(found, named))
     if log.persons is not None and found.starts is not None:
         log = _in_time(log, found, options)
     elif log.persons is not None:
@@ -251,7 +254,54 @@ def _in_time(log: ParsedLog, found: _Found, options: ReadOptions) -> ParsedLog:
         _tell(
             f"{sessions} before the person's last one has ended: sessions of a person are in the order of their start"
         )
-    return log if np.array_equal(order, np.arange(len(order))) else picked(log, order)
+    if options.pause is not None:
+        return log
+    return (log if np.array_equal(order, np.arange(len(order))) else picked(log, order))._replace(positions=None)
+
+
+def _positions(found: _Found, named: Column) -> Integer[Array, "N"] | None:
+    """Return the position of each session in time; None if sessions are in this order, UNORDERED if it is unknown.
+
+    Sessions are in the order of their ids. Times of their first steps decide; without times, numbers are assumed to
+    rise with time, also as the only difference between texts ("v9" before "v10"). Sessions with other texts are in the
+    order in which they begin in the log, unless the log is sorted by these texts, which says nothing about time.
+    """
+    n_sessions = len(found.offsets) - 1
+    if found.starts is not None:
+        return ranks(found.starts)
+    ids = named.names(found.first_rows())
+    if not isinstance(ids[0], str):
+        return None
+    numbers = numbers_in(ids.tolist())
+    if numbers is not None:
+        return ranks(np.lexsort(np.array(numbers, np.float64).T[::-1]).argsort())
+    rows = found.first_rows()
+    rising = bool((rows[1:] > rows[:-1]).all())
+    return np.full(n_sessions, UNORDERED) if rising and n_sessions > 1 else ranks(rows)
+
+
+def numbers_in(texts: Sequence[str]) -> list[tuple[int, ...]] | None:
+    """Return the numbers in each text if the texts differ in nothing else, otherwise None.
+
+    Examples:
+        >>> numbers_in(["v9", "v10"]), numbers_in(["v9", "w10"]), numbers_in(["ann", "bob"])
+        ([(9,), (10,)], None, None)
+    """
+    if len({_DIGITS.sub("#", text) for text in texts}) > 1 or not _DIGITS.search(texts[0]):
+        return None
+    return [tuple(map(int, _DIGITS.findall(text))) for text in texts]
+
+
+def ranks(values: Shaped[Array, "N"]) -> Integer[Array, "N"] | None:
+    """Return the position of each value in rising order, equal values as they come; None if they rise already.
+
+    Examples:
+        >>> import numpy as np
+        >>> ranks(np.array([3, 1, 2])), ranks(np.array([1, 2, 3]))
+        (array([2, 0, 1]), None)
+    """
+    order = np.argsort(values, kind="stable")
+    return None if np.array_equal(order, np.arange(len(order))) else np.argsort(order)
 
 
 def _tell_disorder(persons: Shaped[Array, "N"], rows: Integer[Array, "N"]) -> None:
@@ -285,6 +335,7 @@ def _of_sessions(log: ParsedLog, rows: Any) -> ParsedLog:
         features=None if log.features is None else log.features.take(rows),
         persons=None if log.persons is None else log.persons[rows],
         endings=None if log.endings is None else log.endings[rows],
+        positions=None if log.positions is None else log.positions[rows],
     )
 
 
@@ -429,12 +480,15 @@ def write(path: str | os.PathLike[str], log: ParsedLog) -> None:
     arms: Any = pa.array(log.arms)
     if log.arm_labels is not None:
         arms = pa.DictionaryArray.from_arrays(arms, pa.array(log.arm_labels)).dictionary_decode()
+    ordered = log.positions is None or UNORDERED in log.positions
+    numbers = np.arange(len(lengths)) if ordered or log.positions is None else log.positions
     data = {
-        "session": np.repeat(np.arange(len(lengths)), lengths),
+        "session": np.repeat(numbers, lengths),
         "step": step_numbers(log.offsets),
         "arm": arms,
         "reward": log.rewards,
     }
+    owner = np.repeat(np.arange(len(lengths)), lengths)
     if log.propensities is not None:
         data["propensity"] = log.propensities
     roles = {"step": "step"} | ({"propensity": "propensity"} if log.propensities is not None else {})
@@ -442,7 +496,7 @@ def write(path: str | os.PathLike[str], log: ParsedLog) -> None:
         roles[role] = role.removeprefix(FEATURE)
         if roles[role] in data:
             raise InvalidArgument(f"features must have other names than the columns of a log, got {roles[role]!r}")
-        data[roles[role]] = pa.array(column, from_pandas=True).take(pa.array(data["session"]))
+        data[roles[role]] = pa.array(column, from_pandas=True).take(pa.array(owner))
     labels = None if log.arm_labels is None else list(log.arm_labels)
     log_files.write(path, pa.table(data), {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels})
 

@@ -25,6 +25,7 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_count
 from ..errors import InvalidArgument, InvalidFile, first_line
 from .features import ENDED, Features
+from .ingest import UNORDERED
 from .sessions import Sessions
 
 MANIFEST = "manifest.json"
@@ -62,6 +63,7 @@ class Manifest:
     source: str  # which files, read how, were packed
     features: dict[str, Any] | None  # "columns", their distinct "rows", and whether texts are "untyped"
     partitions: tuple[Entry, ...]
+    ordered: bool = True  # whether sessions have the order of their ids; False: that of hashes, without a meaning
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1, allow_nan=False)
@@ -92,7 +94,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _manifest(found: dict[str, Any]) -> Manifest:
-    fields = {name: found[name] for name in Manifest.__dataclass_fields__}
+    fields = {name: found[name] for name in Manifest.__dataclass_fields__ if name != "ordered"}
+    fields["ordered"] = bool(found.get("ordered", True))  # folders of older versions do not have it
     for name in ("arm_labels", "values"):
         fields[name] = None if fields[name] is None else tuple(fields[name])
     fields["lengths"] = tuple((int(length), int(count)) for length, count in fields["lengths"])
@@ -530,6 +533,7 @@ class Packed:
             None if self.features is None else self.features.take(rows),
             None if self.persons is None else self.persons[rows],
             None if self.endings is None else self.endings[rows],
+            None if self.manifest.ordered else np.full(len(offsets) - 1, UNORDERED),
         )
         return Sessions(arms, rewards, offsets, self.n_arms, found.get(PROPENSITIES), self.arm_labels, *known)
 

@@ -388,6 +388,7 @@ def _manifest(source: Source, state: PackState, tables: Tables, labels: Labels |
             "untyped": source.untyped,
         },
         partitions=entries,
+        ordered=not state.way.split,
     )
 
 

@@ -89,7 +89,7 @@ class Dictionaries:
     values: list[float] = field(default_factory=list)
     text_ids: bool | None = None  # whether sessions are named by text; None: not known yet
     features: list[list[Any]] = field(default_factory=list)  # distinct rows of features
-    seconds: float | None = None  # per unit of a column of times
+    seconds: float | None = None  # per unit, of a column of times of events or steps; None: numbers
     latest: float = 0.0  # the largest number in a column of times
 
     def __post_init__(self) -> None:
@@ -299,8 +299,9 @@ def _rows(found: dict[str, Column], first: int, file: int, way: Way, known: Dict
     taken = {role: column.take() for role, column in found.items()}
     by_events = "person" in taken
     within = taken.get("time" if by_events else "step")
+    if within is not None:
+        known.seconds = found["time" if by_events else "step"].seconds
     if by_events:
-        known.seconds = found["time"].seconds
         known.latest = max(known.latest, float(np.abs(within[0].astype(np.float64)).max()))  # type: ignore[index]
     name = "person" if by_events else "session"
     known.note_ids(taken[name][1] is not None, found[name].name)
@@ -433,7 +434,7 @@ def _sorted(files: Sequence[Path], columns: Columns, options: ReadOptions, way: 
     known, ties = Dictionaries(), 0
     last: Last | None = None
     arms, rewards, starts = _Growing(np.int32, expected), _Growing(np.float64, expected), _Growing(np.int64, 0)
-    own = _Growing(np.float64, 0)
+    own, times = _Growing(np.float64, 0), list[Shaped[Array, "k"]]()
     has_own = False
     for rows in read_rows(files, notes, columns, options, way, known, 0):
         fresh, tied, last = beginnings(rows, last)
@@ -441,6 +442,8 @@ def _sorted(files: Sequence[Path], columns: Columns, options: ReadOptions, way: 
         arms.add(rows.arms)
         rewards.add(rows.rewards)
         starts.add(rows.first + np.flatnonzero(fresh))
+        if rows.steps is not None and known.seconds is not None:
+            times.append(rows.steps[fresh])
         has_own = rows.propensities is not None
         if rows.propensities is not None:
             own.add(rows.propensities)
@@ -451,7 +454,10 @@ def _sorted(files: Sequence[Path], columns: Columns, options: ReadOptions, way: 
     starts.add(np.array([len(found)]))
     step = notes[0].columns.get("step") if notes else columns.get("step")
     ingest.tell_ties(ties, step)
-    log = ParsedLog(found, rewards.end(), starts.end(), n_arms, own.end() if has_own else None, labels)
+    positions = ingest.ranks(np.concatenate(times)) if times else None
+    log = ParsedLog(
+        found, rewards.end(), starts.end(), n_arms, own.end() if has_own else None, labels, positions=positions
+    )
     return ingest.finished(log, columns, options)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
-from ..checks import Rng, check_count, check_rng, whole, whole_array
+from ..checks import Rng, check_count, check_rng, check_same_length, whole, whole_array
 from ..errors import InvalidArgument, InvalidData
 from . import ingest, rows
 from .columns import FEATURE
@@ -47,6 +47,7 @@ class Sessions:
     features: Features | None = None  # what is known of each session before its first step
     persons: Shaped[Array, "N"] | None = None  # whose session it was: int64, or text and None for a stranger
     endings: Integer[Array, "N"] | None = None  # uint8, LEFT, WENT_ON or UNKNOWN; `ended` has the words
+    positions: Integer[Array, "N"] | None = None  # of each session in time; None: sessions are in this order
 
     def __post_init__(self) -> None:
         for name, dtype in (("arms", np.int32), ("rewards", np.float64), ("offsets", np.int64)):
@@ -61,6 +62,9 @@ class Sessions:
         if self.endings is not None:
             object.__setattr__(self, "endings", frozen(self.endings, np.uint8))
             require_endings(self.lengths, self.endings)
+        if self.positions is not None:
+            object.__setattr__(self, "positions", frozen(self.positions, np.int64))
+            check_same_length("sessions", self.lengths, self.positions)
 
     @classmethod
     def from_arrays(
@@ -136,8 +140,9 @@ class Sessions:
         """Sessions from a pandas, polars or pyarrow frame with one row per step.
 
         Rows may come in any order: sessions are sorted by their id, steps by `step`, equal ones and those without a
-        `step` column by the order of the rows. Arms get labels, unless they are the integers 0, 1, 2, ... without a
-        gap. `arm_labels` fixes the table of labels: an arm outside of it is then an error.
+        `step` column by the order of the rows (`in_time` has the sessions in the order of time). Arms get labels,
+        unless they are the integers 0, 1, 2, ... without a gap. `arm_labels` fixes the table of labels: an arm outside
+        of it is then an error.
 
         Args:
             frame: the data frame.
@@ -361,6 +366,7 @@ class Sessions:
             None if self.features is None else self.features.take(rows),
             None if self.persons is None else self.persons[rows],
             None if self.endings is None else self.endings[rows],
+            None if self.positions is None else self.positions[rows],
         )
 
     def __iter__(self) -> Iterator[Sessions]:
@@ -383,7 +389,28 @@ class Sessions:
             None if self.features is None or other.features is None else self.features + other.features,
             _both(self.persons, other.persons),
             _both(self.endings, other.endings),
+            _positions_of_both(self, other),
         )
+
+    def in_time(self) -> Sessions | None:
+        """Return the sessions in the order of time; None if the log does not show this order.
+
+        Times of the first steps decide. Without times, ids that are numbers, or differ only in their numbers, are
+        assumed to rise with time, and other texts as ids appear in the order of the rows. The order is unknown if the
+        rows are sorted by such texts.
+
+        Examples:
+            >>> import pyarrow, lmab
+            >>> rows = {"session": ["v1", "v10", "v2"], "arm": [0, 1, 2], "reward": [1, 0, 1]}
+            >>> log = lmab.Sessions.from_frame(pyarrow.table(rows), session="session", arm="arm", reward="reward")
+            >>> log.arms, log.in_time().arms
+            (array([0, 1, 2], dtype=int32), array([0, 2, 1], dtype=int32))
+        """
+        if self.positions is None:
+            return self
+        if (self.positions == ingest.UNORDERED).any():
+            return None
+        return replace(self[np.argsort(self.positions, kind="stable")], positions=None)
 
     def frequent_arms(self, min_plays: int = 1, top: int | None = None) -> Integer[Array, "K"]:
         """The arms that were played at least `min_plays` times; with `top`, the most played of them only.
@@ -524,6 +551,16 @@ def _same(first: Shaped[Array, "n"] | None, second: Shaped[Array, "m"] | None) -
 
 def _both(first: Shaped[Array, "n"] | None, second: Shaped[Array, "m"] | None) -> Shaped[Array, "s"] | None:
     return None if first is None or second is None else np.concatenate([first, second])
+
+
+def _positions_of_both(first: Sessions, second: Sessions) -> Integer[Array, "s"] | None:
+    """Return the positions in time of the sessions of two logs, the second of which follows the first."""
+    if first.positions is None and second.positions is None:
+        return None
+    own, later = (np.arange(len(log)) if log.positions is None else log.positions for log in (first, second))
+    if ingest.UNORDERED in own or ingest.UNORDERED in later:
+        return np.full(len(own) + len(later), ingest.UNORDERED)
+    return np.concatenate([own, own.max() + 1 + later])
 
 
 def _joined(logs: list[Sessions]) -> Sessions:

@@ -38,7 +38,12 @@ class LogSummary:
 
     @classmethod
     def of(cls, sessions: Sessions | Packed) -> LogSummary:
-        """Summarise a log whose sessions are in the order of time."""
+        """Summarise a log; arms are withdrawn only from one whose order in time is known."""
+        if isinstance(sessions, Packed):
+            ordered = sessions.manifest.ordered
+        else:
+            in_time = sessions.in_time()
+            ordered, sessions = in_time is not None, in_time or sessions
         n, n_arms = len(sessions), sessions.n_arms
         recent_from = n - int(n * _RECENT)
         plays, lengths = np.zeros(n_arms), np.zeros(1, np.int64)
@@ -54,7 +59,7 @@ class LogSummary:
             plays += np.bincount(chunk.arms, minlength=n_arms)
             lengths = _added(lengths, np.bincount(chunk.lengths))
             first += len(chunk)
-        withdrawn = _withdrawn(by_part, recent_from, n)
+        withdrawn = _withdrawn(by_part, recent_from, n) if ordered else np.empty(0, np.int64)
         return cls(n_repeats, _expected(plays, lengths), len(lengths) - 1, tuple(withdrawn.tolist()))
 
     @property
