@@ -10,9 +10,10 @@ import typer
 
 from .._html import best_fixed, steps_of
 from ..checks import check_writable
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
-from ..evaluation.baselines import Baselines
+from ..evaluation.baselines import Baselines, segments_of
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
 from ..evaluation.off_policy import METHODS, LogEvidence, LogValue
@@ -71,10 +72,10 @@ def evaluate(
     bandit = None if fitted is None else bandit_of(fitted)
     summary: dict[str, Any] = {"policy": str(policy), "horizon": steps, "check": check_summary(planned)}
     summary["contradicted"] = contradicted(planned)
+    log = None if logs is None else columns.read(logs, arms_of=arms_behind(planned))
     if fitted is not None:
-        summary["model"] = _on_model(planned, fitted, steps, rng, quiet=as_json)
-    if logs is not None:
-        log = columns.read(logs, arms_of=arms_behind(planned))
+        summary["model"] = _on_model(planned, fitted, steps, rng, log, quiet=as_json)
+    if log is not None:
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
         if log.propensities is None and not fit_propensities:
             raise InvalidArgument(
@@ -114,14 +115,17 @@ def _horizon(policy: Policy, horizon: int | None) -> int:
 
 
 def _on_model(
-    planned: Policy | Plan, model: LatentBandit | Estimate, horizon: int, rng: np.random.Generator, *, quiet: bool
-) -> dict[str, Any]:
+    planned: Policy | Plan, model: LatentBandit | Estimate, horizon: int, rng: np.random.Generator,
+    log: Sessions | None, *, quiet: bool,
+) -> dict[str, Any]:  # fmt: skip
     bandit, policy = bandit_of(model), policy_of(planned)
     prior = prior_behind(policy, model)
     value = value_of(policy, bandit, horizon=horizon, type_prior=prior, rng=rng)
     some = planned.of_kept_arms(bandit) if isinstance(planned, Plan) else bandit
     fixed = some.best_fixed(horizon, policy.repeats)
-    beside = Baselines.of(prior, some.n_arms, horizon, repeats=policy.repeats).table(some, prior)
+    used = () if prior is None or policy.type_prior is None else prior.columns
+    segments = () if log is None else segments_of(bandit, log, used)
+    beside = Baselines.of(prior, some.n_arms, horizon, repeats=policy.repeats, segments=segments).table(some, prior)
     if not quiet:
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"
         steps = steps_of(horizon, people_leave=bandit.leaving is not None)

@@ -382,7 +382,9 @@ class Estimate:
         return self.encoded
 
     def with_log(self, sessions: Sessions | Packed) -> Estimate:
-        """The same estimate with the log that it was fitted to, where it was loaded from a file; another log raises.
+        """Return the estimate with the log that it was fitted to, if it was loaded from a file; another log raises.
+
+        The log may have more columns of features than the model uses, for baselines that use them.
 
         Examples:
             >>> import os, tempfile, numpy as np, lmab
@@ -402,13 +404,22 @@ class Estimate:
         found = Fingerprint.of(log)
         if found == self.log and self.encoded is not None:
             return self
-        if found == self.log:
+        if found == self.log or self._has_more_features(log):
             self._require_columns(log)
             return replace(self, encoded=_observe(self.bandit, log, self.known_scale), fingerprint=None)
         raise InvalidArgument(
             f"sessions must be the log that the estimate was fitted to ({self.log}), got another ({found})"
             + (_READ_ALIKE if found.sizes == self.log.sizes else "")
         )
+
+    def _has_more_features(self, log: Sessions | Packed) -> bool:
+        """Return whether a log is that of the fit with more columns of features, which the model does not use."""
+        if isinstance(log, Packed) or log.features is None:
+            return False
+        used = () if self.type_prior is None else self.type_prior.columns
+        if not set(used) < set(log.features):
+            return False
+        return Fingerprint.of(replace(log, features=log.features.only(used) if used else None)) == self.log
 
     def _require_columns(self, log: Sessions | Packed) -> None:
         """Raise where the features of the fit have other names in the log, which its checksum does not hold."""

@@ -221,7 +221,7 @@ class _Found:
     one_more: tuple[float, float]
     stderr: float  # Standard error of a simulated value.
     ends: Ends | None
-    baselines: tuple[str, ...]  # beside the best fixed choice
+    baselines: tuple[str, ...]  # beside the best fixed arm or list
 
 
 def _of_types(
@@ -439,11 +439,13 @@ def _intervals(
 
 
 def _over_baselines(found: _Found, miss: float, further: float, stretch: float) -> tuple[tuple[str, float, float], ...]:
-    """The interval of the policy's gain over each baseline, made as that over the best fixed choice."""
+    """Return the interval of the policy's gain over each baseline, computed as that over the best fixed arm or list."""
     claims, error = [], _REACH * found.stderr
     for number, name in enumerate(found.baselines):
         gains = [
-            (drawn, drawn.value - drawn.baselines[:, number]) for drawn in found.sets if drawn.baselines is not None
+            (drawn, drawn.value - drawn.baselines[:, number])
+            for drawn in found.sets
+            if drawn.baselines is not None and np.isfinite(drawn.baselines[:, number]).all()
         ]
         low, high = _union(gains, miss, 1.0, _ABOVE, further)
         claims.append((name, *_stretched((low - error, high + error), stretch)))

@@ -36,7 +36,7 @@ from ..policies.belief_policies import Greedy
 from ..policies.histories import InitialStates, start_from_features
 from ..policies.policy import Policy, State
 from ..policies.wrappers import Relabelled
-from .baselines import Baselines
+from .baselines import Baselines, Segment, segments_of
 from .decision_tree import (
     Branches,
     Cut,
@@ -122,15 +122,18 @@ class Groups:
     priors: Float[Array, "G M"]  # weights of the types, on the estimate
     exact: bool = True  # whether people of different priors are in different groups
     of_sessions: Integer[Array, "N"] | None = None  # The group of every session of the log; None: there is one group.
+    segments: tuple[Segment, ...] = ()  # weights of the types by columns that the policy does not use
 
     @classmethod
     def of(cls, estimate: Estimate, plan: Plan) -> Groups:
         """The people of an estimate as the policy of a plan for it knows them."""
         prior, policy = estimate.type_prior, plan.policy
+        used = () if prior is None or policy.type_prior is None else prior.columns
+        segments = segments_of(estimate.bandit, estimate.sessions, used)
         people = None if prior is None or policy.type_prior is None else prior.resolve_features()
         log = estimate.sessions.features if people is not None else None
         if prior is None or people is None or log is None:
-            return cls.alone(estimate.bandit, policy)
+            return replace(cls.alone(estimate.bandit, policy), segments=segments)
         known = prior.weights(people.features)
         centres, shares, own = clustered(known, people.shares, MOST_GROUPS)
         near = ((known - centres[own]) ** 2).sum(axis=1)
@@ -138,7 +141,7 @@ class Groups:
         start = start_from_features(policy, len(centres), people.features.take(middle)).memory
         rows = log.only(prior.columns)
         each = nearest(prior.weights(replace(rows, rows=np.arange(rows.n_rows, dtype=np.int32))), centres)
-        return cls(start, shares, centres, len(centres) == len(known), each[rows.rows])
+        return cls(start, shares, centres, len(centres) == len(known), each[rows.rows], segments)
 
     @classmethod
     def alone(cls, bandit: LatentBandit, policy: Policy) -> Groups:
@@ -284,9 +287,9 @@ def unplayed(tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit,
 
 
 def _baselines(plan: Plan, bandit: LatentBandit, groups: Groups) -> Baselines:
-    """Return the baselines beside the best fixed choice, for people in these groups."""
+    """Return the baselines beside the best fixed arm or list, for people in these groups."""
     prior = plan.policy.type_prior if len(groups) > 1 else None
-    return Baselines.of(prior, bandit.n_arms, plan.horizon, repeats=plan.repeats)
+    return Baselines.of(prior, bandit.n_arms, plan.horizon, repeats=plan.repeats, segments=groups.segments)
 
 
 def _beside(

@@ -17,7 +17,7 @@ from ..errors import InvalidArgument
 from ..estimation.check import Calibration, Check
 from ..estimation.result import Curve, Estimate
 from ..estimation.traits.surface import Factors
-from ..evaluation.baselines import Baselines
+from ..evaluation.baselines import Baselines, Segment, segments_of
 from ..evaluation.certificate import Certificate, Verdict
 from ..evaluation.diagnostics import calibrate
 from ..evaluation.off_policy import LogEvidence
@@ -149,7 +149,11 @@ def gather(
         made = plan(asked, horizon=steps, time_limit=time_limit, repeats=repeats, type_prior=prior)
     repeats = made.repeats if repeats is None else repeats
     chosen = made.policy if policy is None else policy_of(policy)
-    worth = measure(bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior, arms=made.kept_arms)
+    used = () if prior is None or chosen.type_prior is None else prior.columns
+    segments = () if sessions is None else segments_of(bandit, sessions, used)
+    worth = measure(
+        bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior, arms=made.kept_arms, segments=segments
+    )
     factors = None if estimate is None else estimate.factors
     listed = _listed(chosen, steps)
     tree = None if listed is not None else tree_of(chosen, bandit, steps)
@@ -232,6 +236,7 @@ def measure(
     repeats: bool = True,
     type_prior: TypePrior | None = None,
     arms: tuple[int, ...] | None = None,
+    segments: tuple[Segment, ...] = (),
 ) -> Worth:
     """Return the values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type.
 
@@ -239,7 +244,7 @@ def measure(
     policy are for sessions of some arms, those that were planned with, if `arms` gives their numbers.
     """
     some = bandit if arms is None else bandit.only_arms(arms)
-    beside = Baselines.of(type_prior, some.n_arms, horizon, repeats=repeats)
+    beside = Baselines.of(type_prior, some.n_arms, horizon, repeats=repeats, segments=segments)
     best = some.best_fixed_arms(horizon, repeats)
     return Worth(
         fixed=some.best_fixed(horizon, repeats),
