@@ -22,7 +22,7 @@ import numpy as np
 
 import lmab
 
-FILE = Path(__file__).parent / "golden" / "logs.json.gz"
+FILE = Path(__file__).parent / "golden" / "logs" / "logs.json.gz"
 FOLDER = FILE.parent / "packed"  # a packed log
 FOLDER_ARRAYS = FILE.parent / "packed.json"  # its arrays
 N_GENERATED = 200

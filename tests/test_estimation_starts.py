@@ -186,30 +186,19 @@ def test_spectral_features_tell_separated_types_apart(rng, monkeypatch):
     assert abs(np.corrcoef(lean, feature)[0, 1]) > 0.999
 
 
-def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch):
-    """Of 7 starts one is the tensor's, half of the rest come from clusters, the others are random."""
+def test_half_of_the_starts_are_clusters_and_the_others_are_random(rng, monkeypatch):
     data = observe(lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=80, horizon=3, rng=rng))
-    calls: list[str] = []
+    clustered: list[int] = []
 
-    def spy(name: str):
-        original = getattr(climb_module, name)
+    def noted(*arguments, **keywords):
+        clustered.append(1)
+        return cluster(*arguments, **keywords)
 
-        def noted(*arguments, **keywords):
-            calls.append(name)
-            return original(*arguments, **keywords)
-
-        monkeypatch.setattr(climb_module, name, noted)
-
-    spy("cluster")
-    spy("_tensor_start")
-    assert len(draw_starts(data, 2, 7, rng)) == 7
-    assert calls == ["_tensor_start", *["cluster"] * 3]
-    calls.clear()
-    assert len(draw_starts(data, 2, 2, rng)) == 2  # too few for the tensor
-    assert calls == ["cluster"]
-    calls.clear()
-    assert len(draw_starts(data, 1, 3, rng)) == 3  # one type: nothing to part
-    assert calls == []
+    monkeypatch.setattr(climb_module, "cluster", noted)
+    for n_types, n_starts, expected in ((2, 7, 4), (2, 2, 1), (1, 3, 0)):  # one type: nothing to separate
+        clustered.clear()
+        assert len(draw_starts(data, n_types, n_starts, rng)) == n_starts
+        assert len(clustered) == expected
 
 
 def test_every_centre_is_a_new_point(monkeypatch):

@@ -1,6 +1,6 @@
 """The starts of EM, its objective, and climbs of it, accelerated by SQUAREM (Varadhan and Roland, 2008).
 
-Starts are a tensor decomposition, clusters of spectral features, and random models.
+Starts are clusters of spectral features and random models.
 """
 
 from __future__ import annotations
