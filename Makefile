@@ -98,10 +98,10 @@ browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## report and page o
 	mkdir -p build/screenshots
 	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest tests/test_browser.py tests/test_serve_page.py
 
-reproduction: $(VENV)/.installed   ## docs/reproduction.md from the rows of a full run in results/
+reproduction: $(VENV)/.installed   ## docs/reproduction.md and docs/rates.md from the rows of a full run in results/
 	$(BIN)/lmab reproduce all --full --plot-only --out results
 	mkdir -p docs/figures docs/reproduction
-	cp results/reproduction.md docs/reproduction.md
+	cp results/reproduction.md results/rates.md docs/
 	cp results/figures/*.svg docs/figures/
 	cp results/rows.csv.gz docs/reproduction/rows.csv.gz
 

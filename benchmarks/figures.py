@@ -39,7 +39,7 @@ DRAWN: dict[str, Callable[[dict[str, rows.Measured]], str]] = {  # in docs/pictu
     "arms.svg": growth.arms_picture,
     "loops.svg": study_loop.drawn,
 }
-GENERATED = {"cli.md", "reproduction.md"}  # by other programs, from rows of their own
+GENERATED = {"cli.md", "rates.md", "reproduction.md"}  # by other programs, from rows of their own
 
 
 def pages() -> list[Path]:

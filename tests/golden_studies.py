@@ -17,13 +17,13 @@ from zlib import crc32
 
 import numpy as np
 
-from lmab.paper.experiment import plots, studies
+from lmab.paper.experiment import plots
 from lmab.paper.experiment.analysis import wanted
 from lmab.paper.experiment.claims import CLAIMS
 from lmab.paper.experiment.methods import Measurement, Trial
 from lmab.paper.experiment.page import _rows_of, _verdict, counted, page
 from lmab.paper.experiment.store import Row, row_of
-from lmab.paper.experiment.studies import FIGURES, STUDIES
+from lmab.paper.experiment.studies import FIGURES, RATES, STUDIES
 
 FILE = Path(__file__).with_suffix(".json")
 SIZE, JUDGED = "quick", "standard"  # of figures and tables, and of what checks are about
@@ -80,6 +80,7 @@ def _row(trial: Trial, share: float) -> Row:
         best * share, best * (share - 0.05 * chance("q", trial.id)), 0.001, 0.99 * best * share, best,
         (1.5 - share) * (1 + chance("d", trial.id)) / (1 + trial.setting.n_sessions) ** 0.3, trial.setting.n_sessions,
         10 * chance("s", trial.id), chance("p", trial.id), ("certified", "time limit")[trial.instance % 2],
+        (1.5 - share) * (1 + chance("e", trial.id)) / (1 + trial.setting.n_sessions) ** 0.3,
     )  # fmt: skip
     row = row_of(trial, found, "done", "2022-10-03T00:00:00+00:00")
     return replace(row, lmab="1", numpy="2", python="3", commit=f"c{trial.instance % 2}", machine="m")
@@ -135,20 +136,23 @@ def pictures(world: str) -> dict[str, list[str]]:
     """Every figure of the studies."""
     found = {}
     for study in STUDIES:
+        if study in RATES:  # drawn together
+            continue
         some = wanted(study, list(rows(world)), SIZE)
         found[study.name] = figure((plots._apart if study.apart else plots._figure)(study, some))
     for one in FIGURES:
-        found[one.name] = figure(of_the_paper(one, world))
+        found[one.name] = figure(canvas(lambda one=one: plots.draw_figure(one, list(rows(world)), "", SIZE)))
+    found["rates"] = figure(canvas(lambda: plots.draw_measured_rates(list(rows(world)), "", SIZE)))
     return found
 
 
-def of_the_paper(one: studies.Figure, world: str) -> Any:
-    """The canvas of a figure of the paper, which is not written."""
+def canvas(draw: Callable[[], Any]) -> Any:
+    """The canvas of a figure, which is not written."""
     seen: list[Any] = []
     written = plots._written
     plots._written = lambda name, drawn, folder: seen.append(drawn()) or []  # type: ignore[assignment,func-returns-value]
     try:
-        plots.draw_figure(one, list(rows(world)), "", SIZE)
+        draw()
     finally:
         plots._written = written
     return seen[0]

@@ -16,14 +16,15 @@ from ...cli.output import console, progress, show_json, show_table
 from ...errors import InvalidArgument
 from ...parallel import connected
 from ..experiment.analysis import wanted
-from ..experiment.page import page, tables
-from ..experiment.plots import draw, draw_figure, draw_regimes
+from ..experiment.page import page, rates_page, tables
+from ..experiment.plots import draw, draw_figure, draw_measured_rates, draw_regimes
 from ..experiment.store import CLOSE, Again, Row, RowStore, drawn, pending, repeated, run_all, unlike, write_table
-from ..experiment.studies import FIGURES, STUDIES, Study
+from ..experiment.studies import FIGURES, RATES, STUDIES, Study
 
 _FIGURES = {figure.name: figure for figure in FIGURES}
 _REGIMES = "regimes"  # Figure 1, which needs no trials.
-_NAMES = [*_FIGURES, _REGIMES, *(study.name for study in STUDIES)]
+_RATES = "rates"  # one figure of four studies
+_NAMES = [*_FIGURES, _REGIMES, _RATES, *(study.name for study in STUDIES)]
 
 
 def reproduce(
@@ -41,7 +42,8 @@ def reproduce(
     """Run a study of the paper or of ours: store rows, a table and figures. By default 10 instances are run.
 
     Each row is stored when it is finished. If the command is stopped or killed, run it again: it continues.
-    figure2 and figure3 are the paper's figures in its own form, of two studies each; regimes is its Figure 1.
+    figure2 and figure3 are the paper's figures in its own form, of two studies each; regimes is its Figure 1; rates
+    measures exponents in four studies. order and separation are run with the studies whose names they begin.
 
     Example: lmab reproduce figure2 figure3 --quick --out results
     """
@@ -104,12 +106,12 @@ def _chosen(names: Sequence[str]) -> list[Study]:
     if unknown or not names:
         raise InvalidArgument(f"NAME must be {choices([*_NAMES, 'all'])}, got {unknown[0] if unknown else 'none'!r}")
     parts = {study.name for name in names if name in _FIGURES for study in _FIGURES[name].studies}
-    return [study for study in STUDIES if study.name in names or study.name in parts or "all" in names]
+    return [study for study in STUDIES if {study.name, study.group, "all"} & {*names} or study.name in parts]
 
 
 def _figures(names: Sequence[str]) -> list[str]:
     """The figures of the paper that are drawn."""
-    return [name for name in (*_FIGURES, _REGIMES) if name in names or "all" in names]
+    return [name for name in (*_FIGURES, _REGIMES, _RATES) if name in names or "all" in names]
 
 
 def _size(quick: bool, full: bool) -> str:
@@ -139,6 +141,7 @@ def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: Ro
     folder, answers = store.folder / "figures", []
     written = [path for name in figures for path in _paths(name, rows, folder, size)]
     inside = {study.name for name in figures if name in _FIGURES for study in _FIGURES[name].studies}
+    inside |= {study.name for study in RATES}
     for study in studies:
         found = wanted(study, rows, size)
         ids = {trial.id for trial in study.trials(size)}
@@ -157,12 +160,17 @@ def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: Ro
         console.print("The paper's figures: " + ", ".join(map(str, written)), highlight=False, soft_wrap=True)
     write_table(rows, store.folder / "rows.csv.gz")
     (store.folder / "reproduction.md").write_text(page(rows, size))
+    (store.folder / "rates.md").write_text(rates_page(rows, size))
     if as_json:
         show_json([*answers, *({"study": name, "figures": [str(folder / f"{name}.svg")]} for name in figures)])
 
 
 def _paths(name: str, rows: Sequence[Row], folder: Path, size: str) -> list[Path]:
-    return draw_regimes(folder) if name == _REGIMES else draw_figure(_FIGURES[name], rows, folder, size)
+    if name == _REGIMES:
+        return draw_regimes(folder)
+    return (
+        draw_measured_rates(rows, folder, size) if name == _RATES else draw_figure(_FIGURES[name], rows, folder, size)
+    )
 
 
 def _print_study(study: Study, answer: dict[str, Any]) -> None:

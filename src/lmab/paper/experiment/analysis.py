@@ -191,10 +191,10 @@ def sessions_needed(
     if len(curves) == 0:
         return None
     draws = np.random.default_rng(0).integers(len(curves), size=(n_draws, len(curves)))
-    sampled = [_crossing(budgets, curves[draw].mean(axis=0), fraction) for draw in draws]
+    sampled = [crossing(budgets, curves[draw].mean(axis=0), fraction) for draw in draws]
     low, high = np.quantile(sampled, [0.05, 0.95], method="nearest")
     return Needed(
-        method, fraction, _crossing(budgets, curves.mean(axis=0), fraction), float(low), float(high), len(curves)
+        method, fraction, crossing(budgets, curves.mean(axis=0), fraction), float(low), float(high), len(curves)
     )
 
 
@@ -207,7 +207,7 @@ def _curves(rows: Sequence[Row], method: str, measure: str) -> tuple[Float[Array
     return np.asarray(budgets, float), np.asarray(complete, float).reshape(len(complete), len(budgets))
 
 
-def _crossing(budgets: Float[Array, "n"], curve: Float[Array, "n"], level: float) -> float:
+def crossing(budgets: Float[Array, "n"], curve: Float[Array, "n"], level: float) -> float:
     above = np.flatnonzero(curve >= level)
     if len(above) == 0:
         return float("inf")

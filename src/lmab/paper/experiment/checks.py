@@ -219,7 +219,7 @@ def does_not_drop(evidence: Evidence) -> Finding | None:
         drop = Mean(few.mean - many.mean, math.hypot(few.stderr, many.stderr), few.n_instances + many.n_instances)
         outcomes.append(False if drop.above else True if drop.exceeds(_LEAST_RISE) is False else None)
         texts.append(f"{method.label} has {few} of the genie with M = 4 and {many} with M = 7, a drop of {drop}")
-    return Finding(_together(outcomes), "; ".join(texts) + note)
+    return Finding(together(outcomes), "; ".join(texts) + note)
 
 
 def _over_horizons(evidence: Evidence, method: Contender, **where: Any) -> Mean | None:
@@ -232,7 +232,7 @@ def _over_horizons(evidence: Evidence, method: Contender, **where: Any) -> Mean 
     return Mean(*mean_and_error([float(np.mean(each)) for each in by_instance.values()]), len(by_instance))
 
 
-def _together(outcomes: Sequence[bool | None]) -> bool | None:
+def together(outcomes: Sequence[bool | None]) -> bool | None:
     """Return whether all parts of a claim hold; False if one does not, None if one is not decided."""
     return False if False in outcomes else None if None in outcomes else True
 
@@ -300,10 +300,15 @@ def _ahead_or_undecidable(
     return None, f"{text}: not decidable with this planner"
 
 
-def reads(ed: Contender, optimistic: Contender, measure: str = _SHARE) -> Check:
-    """One reading of the headline: this form of ED+MLE is ahead of this form of L-UCRL, by the same rule."""
+def reads(ed: Contender, optimistic: Contender, measure: str = _SHARE, n_types: Sequence[int] | None = None) -> Check:
+    """Return the check of one reading of the headline: this form of ED+MLE is ahead of this form of L-UCRL.
+
+    The rule is that of the headline, over the places with these numbers of types, or all.
+    """
 
     def check(evidence: Evidence) -> Finding | None:
+        if n_types is not None:
+            evidence = Evidence([row for row in evidence.rows if row.n_types in n_types])
         found = evidence.by_setting(measure, ed, optimistic)
         if len(found) < 2:
             return None
@@ -625,6 +630,17 @@ def values_do_not(evidence: Evidence) -> Finding | None:
 
 
 def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
+    """For each number of types, ED+MLE's rates collapse in gamma^2 H and are parametric if gamma^2 H is large."""
+    sizes = sorted({row.n_types for row in evidence.rows if row.method == ED_MLE_FIT.name})
+    found = [_fast_rate(Evidence([row for row in evidence.rows if row.n_types == size])) for size in sizes]
+    if not found or None in found:
+        return None
+    findings = [one for one in found if one is not None]
+    text = "; ".join(f"M = {size}: {one.text}" for size, one in zip(sizes, findings, strict=True))
+    return Finding(together([one.holds for one in findings]), text)
+
+
+def _fast_rate(evidence: Evidence) -> Finding | None:
     """ED+MLE's rates collapse in gamma^2 H, and are parametric where gamma^2 H is large, at the last budgets too."""
     found = rates(evidence.rows, ED_MLE_FIT)
     last = evidence.places("n_sessions", ED_MLE_FIT)[-2:]

@@ -41,11 +41,20 @@ from .methods import (
     L_UCRL_TENSOR,
     TENSOR,
 )
+from .rate_checks import (
+    events_save_a_factor,
+    normal_rewards_are_learned,
+    parameters_fall_slowly,
+    perturbations_help,
+    sampling_needs_more_with_arms,
+    sessions_are_polynomial,
+    values_fall_fast,
+)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence about one study, or about `FIGURES` together; `check` gives None while rows are missing."""
+    """A sentence about a study, a group of studies or `FIGURES` together; `check` gives None while rows are missing."""
 
     study: str
     source: str  # PAPER, OURS (a limit that later versions must keep), or READING of what the paper leaves open
@@ -56,6 +65,7 @@ class Claim:
     ahead: bool = False  # named before the study was run: no verdict until all of its trials are done
     late: bool = False  # the rule was fixed after rows had been seen
     vacuous: bool = False  # the rule holds for any sensible method, and is counted apart
+    is_grouped: bool = False  # it is about all studies of the group `study`
 
 
 PAPER, OURS, READING = "the paper", "a regression limit", "a reading"
@@ -66,9 +76,10 @@ _GUARANTEE = "MLE based methods perform much better than the worst case guarante
 
 def _paper(
     study: str, text: str, quotation: str, where: str, check: Check, history: str = "", *, late: bool = False,
-    vacuous: bool = False,
+    vacuous: bool = False, is_grouped: bool = False,
 ) -> Claim:  # fmt: skip
-    return Claim(study, PAPER, text, check, f'"{quotation}" ({where})', history, late=late, vacuous=vacuous)
+    return Claim(study, PAPER, text, check, f'"{quotation}" ({where})', history, late=late, vacuous=vacuous,
+                 is_grouped=is_grouped)  # fmt: skip
 
 
 _CERTIFIED = "fraction"
@@ -87,6 +98,15 @@ READINGS = (
     ("ED+MLE with the true subspace, L-UCRL as published", ED_MLE_KNOWN, L_UCRL_PUBLISHED),
     ("ED+MLE with the true subspace, L-UCRL refitted", ED_MLE_KNOWN, L_UCRL_TENSOR),
 )  # fmt: skip
+
+# Readings at the sizes of figure 2, in the same way: named before the study `order-sizes` was run.
+SIZE_READINGS = (
+    ("at the sizes of figure 2, ED+MLE as printed, L-UCRL as published", ED_MLE_LITERAL, L_UCRL_PUBLISHED),
+    ("at the sizes of figure 2, ED+MLE as printed and 5N sessions more for step 1, L-UCRL as published",
+     ED_MLE_APART[5, "first-two"], L_UCRL_PUBLISHED),
+    ("at the sizes of figure 2, ED+MLE from all pairs, L-UCRL as published", ED_MLE, L_UCRL_PUBLISHED),
+)  # fmt: skip
+_LAW_TYPES, SIZE_TYPES = (5,), (4, 7)  # numbers of types in the studies `order` and `order-sizes`
 
 CLAIMS = (
     _paper(FIGURES, "ED+MLE is ahead of UCB, tensor decomposition and L-UCRL (as printed and published, Q-MDP).", _BEST,
@@ -138,13 +158,34 @@ CLAIMS = (
     _paper("identifiability", "Below 2M - 1 Algorithm 1 learns a near-optimal policy all the same.",
            "to compute an optimal policy only for time horizon H < 2M - 1, we only need to match the H-th order "
            "moments", "section 3.3", values_do_not),
-    _paper("separation", "ED+MLE's rate depends on gamma^2 H alone, and is parametric where gamma^2 H is large.",
+    _paper("separation", "ED+MLE's rate depends on gamma^2 H alone, and is parametric if it is large (M = 2, 3, 4).",
            "if H = O(M^2 / gamma^2) [...] then we can achieve the polynomial sample complexity", "section 4",
            separation_gives_the_fast_rate,
-           "The rule was fixed when rows of DirectMLE were known and none of ED+MLE"),
+           "The rule was fixed when rows of DirectMLE were known and none of ED+MLE; those of M = 2 and 4 are later",
+           is_grouped=True),
     _paper("naive", "The history MDP needs sessions that grow faster with A and H than those of the others.",
            "can we learn a near-optimal policy with fewer than O(AZ)^H / epsilon^2 samples as the naive approach? "
            "[...] Our work answers the above question affirmatively", "section 1.1", histories_cost_more),
+    _paper("rate-parameters", "The worst-case error of parameters falls as N^(-1/(4M-2)); at fixed types as N^(-1/2).",
+           "W(gamma, gamma') <= O(M delta^(1/(2M-1)))", "Theorem A.2, which Lemma 3.3 extends",
+           parameters_fall_slowly),
+    _paper("rate-parameters", "Below 2M - 1 steps the error of values falls as N^(-1/2), whatever the types are.",
+           "for any history dependent policy [...] |V(pi) - V'(pi)| <= H Z^H delta", "Lemma 3.5", values_fall_fast),
+    _paper("rate-sampling", "Moments of order l in coordinates need A^(l/2) sessions or more, on the core set not.",
+           "an estimation of l-th order statistics for l >= 2 would require Omega(A^(l/2)) samples", "section 3.1",
+           sampling_needs_more_with_arms),
+    _paper("rate-arms", "Algorithm 1's sessions grow polynomially with the arms, more slowly than A^4.",
+           "Note that the dependency on A is polynomial", "section 3.4", sessions_are_polynomial),
+    _paper("rate-perturbed", "EM reaches the maximum of the likelihood, and after perturbations that finds the types.",
+           "the EM iteration converges to the MLE [...], and MLE solutions in general show much better performance "
+           "under some mild conditions ([...] if random perturbations are applied to the underlying LMAB model)",
+           "section 4.1", perturbations_help),
+    _paper("gaussian", "With normal rewards Algorithm 1 has .95 of the genie, below and above H = 2M - 1.",
+           "Even though the rewards have infinite support, we show that the same conclusion holds as in finite-support "
+           "case", "appendix B", normal_rewards_are_learned),
+    _paper("values", "With five reward values core events give nearer parameters than core pairs (ED+MLE).",
+           "Instead of core action-value pairs, we can also define core action-event pairs to save a factor of Z",
+           "Remark A.1", events_save_a_factor),
     *(
         Claim(FIGURES, READING, f"{text} ({planner}): ED+MLE is ahead.", reads(ed, L_UCRL_TENSOR, measure))
         for text, ed in (("ED+MLE as printed, L-UCRL refitted", ED_MLE_LITERAL),
@@ -152,8 +193,10 @@ CLAIMS = (
         for planner, measure in (("Q-MDP", "fraction_qmdp"), ("certified planner", _CERTIFIED))
     ),
     *(
-        Claim("order", READING, f"{text} ({planner}): ED+MLE is ahead.", reads(ed, optimistic, measure), ahead=True)
-        for text, ed, optimistic in READINGS
+        Claim("order" if types == _LAW_TYPES else "order-sizes", READING, f"{text} ({planner}): ED+MLE is ahead.",
+              reads(ed, optimistic, measure, types), ahead=True)
+        for readings, types in ((READINGS, _LAW_TYPES), (SIZE_READINGS, SIZE_TYPES))
+        for text, ed, optimistic in readings
         for planner, measure in (("Q-MDP", "fraction_qmdp"), ("certified planner", _CERTIFIED))
     ),
     Claim("order", OURS, "75 passes of EM over the same sessions put L-UCRL ahead of itself as published.",

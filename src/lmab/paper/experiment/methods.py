@@ -23,6 +23,7 @@ from ...learning.learner import Learner
 from ...learning.run import learn
 from ...model.bandit import LatentBandit
 from ...model.categorical import Categorical
+from ...model.gaussian import Gaussian
 from ...model.instances import random_bandit
 from ...model.type_prior import TypePrior
 from ...moments.second import Subspace
@@ -39,6 +40,7 @@ from ..designed import EDMLE, EDMoments
 from ..history_ucbvi import HistoryUCBVI
 from ..l_ucrl import LUCRL
 from ..tensor_decomposition import TensorDecomposition
+from . import rates
 
 SEED = 20221003  # The seed of everything; rows carry it.
 _NO_DIRECTION = 1e-9  # Singular values below this part of the largest are rounding.
@@ -48,12 +50,12 @@ _NO_DIRECTION = 1e-9  # Singular values below this part of the largest are round
 class Setting:
     """A kind of instance, its size, and what a learner may spend on it."""
 
-    kind: str  # A kind of `random_bandit`, or "line", "clipped", "separated" or "uniform", below.
+    kind: str  # a kind of `random_bandit`, or one of `KINDS` below
     n_types: int
     n_arms: int
     horizon: int
     n_sessions: int = 0  # 0: nothing is learned
-    separation: float = 0.0  # gamma of appendix C, for "separated"
+    separation: float = 0.0  # how far types are apart: gamma of appendix C, s of "apart", sigma of "perturbed"
 
     @property
     def id(self) -> str:
@@ -68,15 +70,8 @@ class Setting:
     def draw(self, instance: int) -> LatentBandit:
         """The bandit number `instance`; the same for every horizon and budget."""
         rng = generator(instance, "bandit")
-        if self.kind == "line":
-            return on_a_line(self.n_types, self.n_arms, rng)
-        if self.kind == "clipped":
-            return clipped(self.n_types, self.n_arms, rng)
-        if self.kind == "separated":
-            return separated(self.n_types, self.n_arms, self.separation, rng)
-        if self.kind == "uniform":
-            means = rng.uniform(0.1, 0.9, (self.n_types, self.n_arms))
-            return LatentBandit.bernoulli(np.full(self.n_types, 1 / self.n_types), means)
+        if self.kind in KINDS:
+            return KINDS[self.kind](self, rng)
         return random_bandit(self.n_types, self.n_arms, kind=self.kind, rng=rng)
 
 
@@ -125,6 +120,53 @@ def separated(n_types: int, n_arms: int, separation: float, rng: np.random.Gener
     return LatentBandit.bernoulli(np.full(n_types, 1 / n_types), base + signs * separation / 4)
 
 
+def uniform(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
+    """Return types of equal weight whose means are independent and uniform."""
+    return LatentBandit.bernoulli(np.full(n_types, 1 / n_types), rng.uniform(0.1, 0.9, (n_types, n_arms)))
+
+
+def one_arm_apart(n_arms: int, rng: np.random.Generator) -> LatentBandit:
+    """Return two types that differ by .6 on the first arm, and by .6 / sqrt(A) on each other arm."""
+    half: Float[Array, "A"] = 0.3 / np.sqrt(n_arms) * rng.choice((-1.0, 1.0), n_arms)
+    half[0] = 0.3
+    return LatentBandit.bernoulli([0.5, 0.5], [0.5 + half, 0.5 - half])
+
+
+def perturbed(n_types: int, n_arms: int, size: float, rng: np.random.Generator) -> LatentBandit:
+    """Return types on a line, each mean moved by normal noise of this size: smoothed analysis (section 4.1)."""
+    line = on_a_line(n_types, n_arms, rng)
+    means = np.clip(line.means + size * rng.standard_normal((n_types, n_arms)), 0.01, 0.99)
+    return LatentBandit.bernoulli(line.weights, means)
+
+
+def gaussian(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
+    """Return normal rewards of variance 1 with means in [-1, 1] (Assumption B.1)."""
+    return LatentBandit.gaussian(np.full(n_types, 1 / n_types), rng.uniform(-1, 1, (n_types, n_arms)))
+
+
+def valued(n_types: int, n_arms: int, n_values: int, rng: np.random.Generator) -> LatentBandit:
+    """Return rewards on `n_values` values from 0 to 1, with probabilities that are uniform on the simplex."""
+    table = rng.dirichlet(np.ones(n_values), (n_types, n_arms))
+    return LatentBandit.categorical(np.full(n_types, 1 / n_types), table, np.linspace(0, 1, n_values))
+
+
+def _valued(n_values: int, setting: Setting, rng: np.random.Generator) -> LatentBandit:
+    return valued(setting.n_types, setting.n_arms, n_values, rng)
+
+
+KINDS: Mapping[str, Callable[[Setting, np.random.Generator], LatentBandit]] = {
+    "line": lambda setting, rng: on_a_line(setting.n_types, setting.n_arms, rng),
+    "clipped": lambda setting, rng: clipped(setting.n_types, setting.n_arms, rng),
+    "separated": lambda setting, rng: separated(setting.n_types, setting.n_arms, setting.separation, rng),
+    "uniform": lambda setting, rng: uniform(setting.n_types, setting.n_arms, rng),
+    "apart": lambda setting, rng: rates.apart(setting.n_types, setting.n_arms, setting.separation),
+    "one-arm-apart": lambda setting, rng: one_arm_apart(setting.n_arms, rng),
+    "perturbed": lambda setting, rng: perturbed(setting.n_types, setting.n_arms, setting.separation, rng),
+    "gaussian": lambda setting, rng: gaussian(setting.n_types, setting.n_arms, rng),
+    **{f"values-{n_values}": partial(_valued, n_values) for n_values in (2, 3, 5)},
+}
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What one trial found; None where it does not apply."""
@@ -139,11 +181,12 @@ class Measurement:
     seconds_learning: float = 0.0
     seconds_planning: float = 0.0
     note: str = ""  # what the planner or the learner said
+    error: float | None = None  # of an estimate, as the method defines it (studies of rates)
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A named way to act: `measure(setting, bandit, instance)`; `learns` tells whether it depends on the budget.
+    """A named way to act or to estimate: `measure(setting, bandit, instance)`; `learns`: it depends on the budget.
 
     A method whose results change gets a higher `revision`: its stored rows no longer count, and all others stay valid.
     """
@@ -153,6 +196,8 @@ class Contender:
     measure: Callable[[Setting, LatentBandit, int], Measurement]
     learns: bool = True
     revision: int = 1
+    color: str = "#666666"  # of its curves, the same in every figure
+    marker: str = "o"
 
 
 @dataclass(frozen=True)
@@ -227,6 +272,7 @@ class Learning:
             n_sessions=max(self.times * setting.n_sessions, 1),
             rng=generator(instance, "learner"),
             planner=ByProcessor(),
+            rewards="gaussian" if isinstance(bandit.rewards, Gaussian) else None,
             time_limit=planning_seconds(setting, learner),
         )
         seconds = time.process_time() - start
@@ -240,7 +286,7 @@ class Learning:
             stderr=value.stderr,
             lower=None if learned.plan is None else learned.plan.lower,
             upper=None if learned.plan is None else learned.plan.upper,
-            distance=None if learned.bandit is None else bandit.distance(learned.bandit),
+            distance=_distance(bandit, learned.bandit),
             sessions_used=learned.sessions_used,
             seconds_learning=seconds - planned,
             seconds_planning=planned,
@@ -248,18 +294,24 @@ class Learning:
         )
 
 
+def _distance(bandit: LatentBandit, learned: LatentBandit | None) -> float | None:
+    """Return the distance of a learned model; None for one of another family, such as normal rewards in bins."""
+    return None if learned is None or type(learned.rewards) is not type(bandit.rewards) else bandit.distance(learned)
+
+
 @dataclass(frozen=True)
 class Fitting:
     """Learn as above and look at the parameters alone, where sessions are too long to plan and evaluate at leisure."""
 
     learner: Callable[[Setting, LatentBandit], Learner]
+    apart: int = 0  # sessions of step 1, beside the N of step 2
 
     def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
         environment = Simulator(bandit, horizon=setting.horizon, rng=generator(instance, "environment"))
         start = time.process_time()
         rng = generator(instance, "learner")
         learner = self.learner(setting, bandit)
-        learned = learn(environment, learner, n_sessions=setting.n_sessions, rng=rng, planner=QMDP())
+        learned = learn(environment, learner, n_sessions=self.apart + setting.n_sessions, rng=rng, planner=QMDP())
         seconds = time.process_time() - start
         assert learned.bandit is not None
         return Measurement(
@@ -296,6 +348,66 @@ class Segments:
             sessions_used=setting.n_sessions,
             seconds_learning=time.process_time() - start,
             note="known before" if found.type_prior is not None else "",
+        )
+
+
+@dataclass(frozen=True)
+class Erring:
+    """Measure the error of an estimate, `error(setting, bandit, rng)`, which no policy follows."""
+
+    error: Callable[[Setting, LatentBandit, np.random.Generator], float]
+
+    def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
+        start = time.process_time()
+        error = self.error(setting, bandit, generator(instance, "environment"))
+        return Measurement(
+            None, sessions_used=setting.n_sessions, seconds_learning=time.process_time() - start, error=error
+        )
+
+
+def _parameter_error(setting: Setting, bandit: LatentBandit, rng: np.random.Generator) -> float:
+    return rates.parameter_error(bandit, setting.horizon, setting.n_sessions, rng)
+
+
+def _value_error(setting: Setting, bandit: LatentBandit, rng: np.random.Generator) -> float:
+    return rates.value_error(bandit, setting.horizon, setting.n_sessions, rng)
+
+
+def _coordinate_error(
+    setting: Setting, bandit: LatentBandit, rng: np.random.Generator, *, order: int, rebuilt: bool
+) -> float:
+    return rates.coordinate_error(bandit, order, setting.n_sessions, rebuilt=rebuilt)
+
+
+def _core_error(setting: Setting, bandit: LatentBandit, rng: np.random.Generator, *, order: int) -> float:
+    return rates.core_error(bandit, order, setting.n_sessions)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Maximise the likelihood of uniform plays by EM, and compare with EM that starts from the truth.
+
+    `error` is how much lower the log-likelihood per session is than from the truth, at least 0: EM missed the maximum.
+    """
+
+    method: EM
+
+    def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
+        log = simulate(bandit, Uniform(bandit.n_arms), n_sessions=setting.n_sessions, horizon=setting.horizon,
+                       rng=generator(instance, "environment"))  # fmt: skip
+        start = time.process_time()
+        found = fit(log, n_types=setting.n_types, method=self.method, values=[0, 1], check=False,
+                    rng=generator(instance, "learner"))  # fmt: skip
+        seconds = time.process_time() - start
+        best = fit(log, n_types=setting.n_types, method=replace(self.method, restarts=1), values=[0, 1], check=False,
+                   start=bandit, rng=generator(instance, "learner"))  # fmt: skip
+        missed = max(best.log_likelihood - found.log_likelihood, 0.0) / setting.n_sessions
+        return Measurement(
+            None,
+            distance=bandit.distance(found.bandit),
+            sessions_used=setting.n_sessions,
+            seconds_learning=seconds,
+            error=missed,
         )
 
 
@@ -358,57 +470,111 @@ def typed(make: Callable[..., Learner], **options: Any) -> Callable[[Setting, La
 
 
 _FIXED = EM(restarts=8, tolerance=1e-6, prior=1.5)
+_LIKELIHOOD = EM(restarts=8, tolerance=1e-7, prior=0.0)
 _TENSORS = TensorDecomposition(features="free")
 _PUBLISHED: Mapping[str, Any] = {"refit": False, "bonus": 1.0, "method": _TENSORS}
+_DIRECT_FIXED = typed(DirectMLE, thompson_rounds=0, method=_FIXED)
+_STEP_1 = 5_000  # sessions of step 1 if only those of step 2 count
 
-GENIE = Contender("genie", "genie", Learning(_genie), learns=False)
-UCB1 = Contender("ucb", "UCB", Learning(_ucb))
-TENSOR = Contender("tensor", "tensor", Learning(typed(Tensor)))
+# The colours stay apart for colour-blind readers (Okabe and Ito).
+GENIE = Contender("genie", "genie", Learning(_genie), learns=False, color="#000000", marker="")
+UCB1 = Contender("ucb", "UCB", Learning(_ucb), color="#999999", marker="x")
+TENSOR = Contender("tensor", "tensor", Learning(typed(Tensor)), color="#CC79A7", marker="^")
 TENSOR_PAIRS = Contender(
-    "tensor-pairs", "tensor on pairs", Learning(typed(Tensor, method=TensorDecomposition(features="pairs")))
-)
+    "tensor-pairs", "tensor on pairs", Learning(typed(Tensor, method=TensorDecomposition(features="pairs"))),
+    color="#882255", marker="v",
+)  # fmt: skip
 ED_MOMENTS = Contender(
-    "ed-moments", "ED+moments", Learning(typed(EDMoments)), revision=3
+    "ed-moments", "ED+moments", Learning(typed(EDMoments)), revision=3, color="#E69F00", marker="h"
 )  # The fit chooses the weight.
-HISTORY = Contender("history-ucbvi", "history MDP", Learning(_history))
+ED_MOMENTS_EVENTS = Contender(
+    "ed-moments-events", "ED+moments, events", Learning(typed(EDMoments, events="events")), color="#B35900", marker="H"
+)
+HISTORY = Contender("history-ucbvi", "history MDP", Learning(_history), color="#999999", marker="x")
 
 # L-UCRL: posteriors taken once, as published; then EM over the same sessions; and refitted in rounds, which is ours.
-L_UCRL_PUBLISHED = Contender("l-ucrl-published", "L-UCRL as published", Learning(typed(LUCRL, **_PUBLISHED)))
+L_UCRL_PUBLISHED = Contender(
+    "l-ucrl-published", "L-UCRL as published", Learning(typed(LUCRL, **_PUBLISHED)), color="#117733", marker="s"
+)
 L_UCRL_PASSES = tuple(
     Contender(
-        f"l-ucrl-passes-{n}", f"L-UCRL, then {n} pass{'es' * (n > 1)}", Learning(typed(LUCRL, sweeps=n, **_PUBLISHED))
+        f"l-ucrl-passes-{n}", f"L-UCRL, then {n} pass{'es' * (n > 1)}", Learning(typed(LUCRL, sweeps=n, **_PUBLISHED)),
+        color=color, marker=marker,
     )
-    for n in (1, 5, 75)
-)
-L_UCRL = Contender("l-ucrl", "L-UCRL, refitted", Learning(typed(LUCRL)))
-L_UCRL_TENSOR = Contender("l-ucrl-tensor", "L-UCRL, refitted, tensor start", Learning(typed(LUCRL, method=_TENSORS)))
+    for n, color, marker in ((1, "#66A61E", "1"), (5, "#A6D854", "2"), (75, "#B3A000", "3"))
+)  # fmt: skip
+L_UCRL = Contender("l-ucrl", "L-UCRL, refitted", Learning(typed(LUCRL)), color="#009E73", marker="P")
+L_UCRL_TENSOR = Contender(
+    "l-ucrl-tensor", "L-UCRL, refitted, tensor start", Learning(typed(LUCRL, method=_TENSORS)), color="#44AA99",
+    marker="X",
+)  # fmt: skip
 
 # ED+MLE: second moments of the first two steps, as printed, or of all pairs, which is ours; and what else decides.
-ED_MLE = Contender("ed-mle", "ED+MLE, all pairs", Learning(typed(EDMLE)))
-ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE as printed", Learning(typed(EDMLE, pairs="first-two")))
-ED_MLE_KNOWN = Contender("ed-mle-known", "ED+MLE, true subspace", Learning(_ed_mle_known))
+ED_MLE = Contender("ed-mle", "ED+MLE, all pairs", Learning(typed(EDMLE)), color="#0072B2", marker="D")
+ED_MLE_LITERAL = Contender(
+    "ed-mle-literal", "ED+MLE as printed", Learning(typed(EDMLE, pairs="first-two")), color="#56B4E9"
+)
+ED_MLE_KNOWN = Contender("ed-mle-known", "ED+MLE, true subspace", Learning(_ed_mle_known), color="#882255", marker="p")
 ED_MLE_APART = {
     (times, pairs): Contender(
         f"ed-mle-{pairs}-apart-{times}",
         f"ED+MLE, {'all pairs' if pairs == 'all' else 'as printed'}, step 1 with {'' if times == 1 else times}N more",
         Learning(partial(_ed_mle_apart, times=times, pairs=pairs), times=1 + times),
+        color=color,
+        marker="<" if pairs == "first-two" else ">",
     )
-    for times in (1, 5)
-    for pairs in ("first-two", "all")
-}
+    for (times, pairs), color in {
+        (1, "first-two"): "#9E9AC8", (1, "all"): "#2171B5", (5, "first-two"): "#6A51A3", (5, "all"): "#08306B",
+    }.items()
+}  # fmt: skip
+ED_MLE_EVENTS = Contender(
+    "ed-mle-events", "ED+MLE, events", Learning(typed(EDMLE, events="events")), color="#003F63", marker="d"
+)
+ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(typed(EDMLE)), color="#0072B2")
+ED_MLE_CORE_FIT = Contender(
+    "ed-mle-core-fit", "ED+MLE, N core plays", Fitting(typed(EDMLE, explore=_STEP_1), apart=_STEP_1), color="#08306B"
+)
 
 DIRECT_MLE = Contender(
-    "direct-mle", "DirectMLE, uniform play", Learning(typed(DirectMLE, thompson_rounds=0)), revision=4
-)  # Its prior is learned, with the law of arms.
-_DIRECT_FIXED = typed(DirectMLE, thompson_rounds=0, method=_FIXED)
-DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_DIRECT_FIXED))
-ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(typed(EDMLE)))
-DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_DIRECT_FIXED))
+    "direct-mle", "DirectMLE, uniform play", Learning(typed(DirectMLE, thompson_rounds=0)), revision=4,
+    color="#D55E00", marker="*",
+)  # fmt: skip  # Its prior is learned, with the law of arms.
+DIRECT_MLE_FIXED = Contender(
+    "direct-mle", "DirectMLE, fixed prior", Learning(_DIRECT_FIXED), color="#D55E00", marker="*"
+)
+DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_DIRECT_FIXED), color="#D55E00")
 
 EM_SEGMENTS = Contender("em-segments", "EM, the segment known", Segments(known=True))
 EM_BLIND = Contender("em-blind", "EM, rewards alone", Segments(known=False))
-BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)
-PLAN_QMDP = Contender("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False)
-PLAN_LOOKAHEAD = Contender("plan-lookahead", "lookahead, 1 step", Planning(Lookahead(1)), learns=False)
-PLAN_POINT_BASED = Contender("plan-point-based", "point-based", Planning(PointBased()), learns=False)
-PLAN_CERTIFIED = Contender("plan-certified", "certified", Planning(Certified()), learns=False)
+BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False, color="#999999")
+PLAN_QMDP = Contender("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False, color="#E69F00")
+PLAN_LOOKAHEAD = Contender("plan-lookahead", "lookahead, 1 step", Planning(Lookahead(1)), learns=False, color="#56B4E9")
+PLAN_POINT_BASED = Contender("plan-point-based", "point-based", Planning(PointBased()), learns=False, color="#CC79A7")
+PLAN_CERTIFIED = Contender("plan-certified", "certified", Planning(Certified()), learns=False, color="#0072B2")
+
+# Estimates whose error is measured in the studies of rates.
+_ORDERS = ((1, "o"), (2, "s"), (3, "^"))
+ONE_ARM = Contender("moments-one-arm", "parameters of one arm", Erring(_parameter_error), color="#0072B2")
+TWO_ARMS = Contender("likelihood-two-arms", "values on two arms", Erring(_value_error), color="#D55E00", marker="s")
+COORDINATES = {
+    order: Contender(
+        f"coordinates-{order}", f"coordinates, order {order}",
+        Erring(partial(_coordinate_error, order=order, rebuilt=False)), color="#D55E00", marker=marker,
+    )
+    for order, marker in _ORDERS
+}  # fmt: skip
+REBUILT = {
+    order: Contender(
+        f"rebuilt-{order}", f"arms from coordinates, order {order}",
+        Erring(partial(_coordinate_error, order=order, rebuilt=True)), color="#E69F00", marker=marker,
+    )
+    for order, marker in _ORDERS
+}  # fmt: skip
+CORE = {
+    order: Contender(
+        f"core-{order}", f"arms from the core set, order {order}", Erring(partial(_core_error, order=order)),
+        color="#0072B2", marker=marker,
+    )
+    for order, marker in _ORDERS
+}  # fmt: skip
+LIKELIHOOD = Contender("em-likelihood", "EM on all arms", Likelihood(_LIKELIHOOD), color="#009E73")

@@ -19,11 +19,12 @@ from .analysis import (
     wanted,
 )
 from .checks import promise
-from .claims import CLAIMS, OURS, PAPER, READINGS, Claim
+from .claims import CLAIMS, OURS, PAPER, READINGS, SIZE_READINGS, SIZE_TYPES, Claim
 from .claims import FIGURES as BOTH_FIGURES
-from .methods import DIRECT_MLE_FIT, ED_MLE_FIT
+from .methods import DIRECT_MLE_FIT, ED_MLE_CORE_FIT, ED_MLE_FIT, GENIE, L_UCRL_PUBLISHED
+from .slopes import ACCURACY, LEVEL, NEAR, Rate, measured_rates, successes
 from .store import Row
-from .studies import FIGURES, LAWS, LEVERS, ORDER, STUDIES, Panel, Study
+from .studies import FIGURES, LAWS, LEVERS, ORDER, ORDER_SIZES, RATES, STUDIES, Panel, Study
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,15 @@ def _counted(judged: Sequence[_Judged]) -> str:
     )
 
 
+def about(claim: Claim) -> list[Study]:
+    """Return the studies that a claim is about: that with its name, or all of its group."""
+    return [study for study in STUDIES if claim.study == (study.group if claim.is_grouped else study.name)]
+
+
 def _rows_of(claim: Claim, rows: Sequence[Row], size: str) -> list[Row]:
     """The rows that a claim is judged by: those of its study, or of all panels of figures 2 and 3, each once."""
     panels = [study for figure in FIGURES for study in figure.studies]
-    studies = panels if claim.study == BOTH_FIGURES else [study for study in STUDIES if study.name == claim.study]
+    studies = panels if claim.study == BOTH_FIGURES else about(claim)
     return list({row.id: row for study in studies for row in wanted(study, rows, size)}.values())
 
 
@@ -177,6 +183,30 @@ def readings(rows: Sequence[Row], size: str) -> str:
                 tallies.append(f"{above} ahead, {below} behind of {len(places)}" if places else "")
             lines.append([text, planner, *tallies, verdict])
     return "\n".join(_markdown(["reading", "planner", *LAWS, "ED+MLE is ahead"], lines))
+
+
+def size_readings(rows: Sequence[Row], size: str) -> str:
+    """Return a table of the readings at the sizes of figure 2, with the genie in the place of ED+MLE."""
+    evidence = Evidence(wanted(ORDER_SIZES, rows, size))
+    lines = []
+    for text, ed, optimistic in (*SIZE_READINGS, ("the genie, L-UCRL as published", GENIE, L_UCRL_PUBLISHED)):
+        for planner, measure in _PLANNERS.items():
+            claims = [each for each in CLAIMS if each.text.startswith(f"{text} ({planner}")]
+            verdicts = [_verdict(claim, _rows_of(claim, rows, size), size)[0] for claim in claims]
+            found = (
+                evidence.genie_by_setting(measure, optimistic)
+                if ed is GENIE
+                else evidence.by_setting(measure, ed, optimistic)
+            )
+            cells = [
+                "; ".join(f"{mean.mean:+.4f} ± {mean.stderr:.4f}" for place, mean in found.items()
+                          if int(place.split("-")[1]) == n_types)
+                for n_types in SIZE_TYPES
+            ]  # fmt: skip
+            shown = text.removeprefix("at the sizes of figure 2, ")
+            lines.append([shown, planner, *cells, *(verdicts or [""])])
+    heads = ["M = 4, A = 20, H = 5, N = 50,000", "M = 7, A = 50, H = 7, N = 100,000"]
+    return "\n".join(_markdown(["reading", "planner", *heads, "ED+MLE is ahead"], lines))
 
 
 def levers(rows: Sequence[Row], size: str, n_sessions: int = 10_000) -> str:
@@ -219,6 +249,83 @@ def _provenance(rows: Sequence[Row]) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     facts = f"{len(rows):,} rows, {hours:.1f} hours of computing, {when}; {versions}; seed {rows[0].seed}."
     return f"{facts} {_unfinished(rows)}\n"
+
+
+_RATES_HEAD = """\
+# Measured rates
+
+The paper argues rates that it does not plot. This page measures four of them. It is generated from
+[stored rows](reproduction/rows.csv.gz) by `lmab reproduce rates{flag}`; no number is typed by hand. Exponents are
+slopes of straight lines through logarithms, with standard errors from a bootstrap over instances.
+
+![Measured rates](figures/rates.svg)
+"""
+
+_RATES_TEXT = {  # title and text of each plot
+    "rate-parameters": (
+        "(a) Parameters and values against sessions",
+        "One arm, H = 2M - 1 steps, types of equal weight at 1/2 ± s (with M = 3 a third one at 1/2). The\n"
+        "estimate matches the moments of the observed counts; the error is the Wasserstein distance of section\n"
+        "2.3. The worst case is the largest mean error over a grid of s from .01 to .45; fixed types have s =\n"
+        ".45, and their exponent is that of the three largest logs. Values: two arms, H < 2M - 1 steps, the\n"
+        "largest error of the most likely model in the value of any policy, in the worst case over s. Theory:\n"
+        "N^(-1/(4M-2)), N^(-1/2) and N^(-1/2).",
+    ),
+    "rate-sampling": (
+        "(b) The cost of moments against the arms",
+        f"Sessions for each multi-index until moments of order 1, 2 and 3 have a standard error of {ACCURACY:g}\n"
+        "(the largest over all entries; exact variances of the estimators). *Coordinates* plays arm a with\n"
+        "probability proportional to |beta_j(a)| and estimates moments of the projections on the basis vectors\n"
+        "beta_j. *Arms from coordinates* rebuilds the moments of arms from these, and *arms from the core set*\n"
+        "from core plays. In the kind *uniform* all arms differ between the two types, in *one-arm-apart* one arm\n"
+        "differs much and all others little. Theory: at least A^(l/2) sessions for coordinates, A^0 for the core\n"
+        "set.",
+    ),
+    "rate-arms": (
+        "(c) Sessions of Algorithm 1 against the arms",
+        f"Sessions at which Algorithm 1 (`EDMoments`) has {LEVEL:g} of the genie (certified planner), M = 2, H =\n"
+        "3, spherical instances; interpolated between the numbers of sessions that were run. Theory: polynomial\n"
+        "in A (Lemma 3.7 asks for A^4).",
+    ),
+    "rate-perturbed": (
+        "(d) Maximum likelihood after random perturbations",
+        "Three types on a line, 8 arms, sessions of H = 3 < 2M - 1 steps, which do not identify types on a line.\n"
+        "Normal noise of standard deviation sigma is added to every mean; then EM (8 starts, no prior) fits\n"
+        "uniform plays. EM is at the maximum if EM from the true parameters is not more likely by more than half\n"
+        "a unit of log-likelihood.",
+    ),
+}
+
+
+def rates_page(rows: Sequence[Row], size: str = "standard") -> str:
+    """Return the page on measured rates, in Markdown."""
+    own = list({row.id: row for study in RATES for row in wanted(study, rows, size)}.values())
+    judged, lines = _judgements(rows, size), measured_rates(own)
+    parts = [_RATES_HEAD.format(flag=_flag(size))]
+    for study in RATES:
+        title, text = _RATES_TEXT[study.name]
+        parts += [f"## {title}", "", text, ""]
+        missing = len(study.trials(size)) - len(wanted(study, rows, size))
+        parts += [f"{missing} trials are missing.", ""] if missing else []
+        parts += [*_said(study.name, judged), ""]
+        some = [rate for rate in lines if rate.study == study.name]
+        parts += [
+            *_markdown(["line", "exponent", "argued", "from", "to"], [_exponent_cells(rate) for rate in some]),
+            "",
+        ]
+        if study.name == "rate-perturbed":
+            found = successes(own)
+            cells = [[f"{one.size:g}", f"{one.n_sessions:,}", f"{one.near:.0%}", f"{one.maximal:.0%}",
+                      str(one.n_instances)] for one in found]  # fmt: skip
+            heads = ["sigma", "sessions N", f"within {NEAR:g} of the truth", "EM at the maximum", "instances"]
+            parts += [*_markdown(heads, cells), ""]
+    return "\n".join(parts)
+
+
+def _exponent_cells(rate: Rate) -> list[str]:
+    argued = "" if rate.theory is None else f"{rate.theory:+.3f}"
+    ends = [f"{rate.values[place]:,.4g} at {rate.places[place]:,.0f}" for place in (0, -1)]
+    return [rate.label, f"{rate.exponent.mean:+.3f} ± {rate.exponent.stderr:.3f}", argued, *ends]
 
 
 _ORIGIN = """\
@@ -286,7 +393,7 @@ def _instances(rows: Sequence[Row]) -> str:
 
 def _verdict(claim: Claim, rows: Sequence[Row], size: str) -> tuple[str, str]:
     """What the rows say of a claim. A claim named before its run is judged once, when the run is complete."""
-    asked = sum(len(study.trials(size)) for study in STUDIES if study.name == claim.study and claim.ahead)
+    asked = sum(len(study.trials(size)) for study in about(claim)) if claim.ahead else 0
     finding = None if len(rows) < asked else claim.check(Evidence(rows))
     if finding is None:
         return "not measured", "rows are missing"
@@ -318,14 +425,16 @@ def _section(study: Study, all_rows: Sequence[Row], size: str, judged: Sequence[
              f"{heading_of(study, rows)}. {_instances(rows)} instances.", ""]  # fmt: skip
     if missing:
         parts += [f"{missing} of {missing + len(rows)} trials are missing.", ""]
-    if rows and not in_figure:
+    if study in RATES:
+        parts += ["Plot and exponents: [measured rates](rates.md).", ""]
+    elif rows and not in_figure:
         parts += [f"![{study.title}](figures/{study.name}.svg)", ""]
     parts += _said(study.name, judged)
     for table in tables(study, rows):
         parts += ["", f"**{table.title}**", "", *_markdown(table.header, table.cells)]
     if study.name == "sessions":
         parts += ["", "**Sessions needed (5% to 95% of a bootstrap over instances)**", "", *_needed(study, rows)]
-    if study.name == "separation" and rows:
+    if study.group == "separation" and rows:
         parts += ["", "**Lemma C.2: what it asks for and promises (constants 1), and what was measured**", ""]
         parts += _promised(rows)
     return "\n".join(parts) + "\n"
@@ -341,7 +450,7 @@ def _promised(rows: Sequence[Row]) -> list[str]:
         nearest = [row for row in rows if row.n_sessions == n_sessions and row.separation**2 * row.horizon == longest]
         reached = ", ".join(
             f"{method.label} {mean_and_error(values)[0]:.4f}"
-            for method in (ED_MLE_FIT, DIRECT_MLE_FIT)
+            for method in (ED_MLE_FIT, DIRECT_MLE_FIT, ED_MLE_CORE_FIT)
             if (values := [row.distance for row in nearest if row.method == method.name and row.distance is not None])
         )
         numbers = (errors.epsilon, errors.weights, errors.core, lemma.distance)

@@ -15,45 +15,10 @@ from ..theory import Regime
 from .analysis import MEASURES, Evidence, Mean, Point, heading_of, in_order, points, title_of, wanted
 from .checks import Cell, promise, rates, scale
 from .methods import GENIE, Contender
+from .slopes import measured_rates
 from .store import Row
-from .studies import FORMS, PAPER, Figure, Panel, Study
+from .studies import FORMS, PAPER, RATES, Figure, Panel, Study
 
-# Colours that stay apart for colour-blind readers (Okabe and Ito), one per method, the same in every figure.
-_COLOURS = {
-    "genie": "#000000",
-    "direct-mle": "#D55E00",
-    "direct-mle-fit": "#D55E00",
-    "ed-mle": "#0072B2",
-    "ed-mle-literal": "#56B4E9",
-    "ed-mle-fit": "#0072B2",
-    "ed-moments": "#E69F00",
-    "l-ucrl": "#009E73",
-    "l-ucrl-tensor": "#44AA99",
-    "l-ucrl-published": "#117733",
-    "l-ucrl-passes-1": "#66A61E",
-    "l-ucrl-passes-5": "#A6D854",
-    "l-ucrl-passes-75": "#B3A000",
-    "ed-mle-known": "#882255",
-    "ed-mle-first-two-apart-1": "#9E9AC8",
-    "ed-mle-first-two-apart-5": "#6A51A3",
-    "ed-mle-all-apart-1": "#2171B5",
-    "ed-mle-all-apart-5": "#08306B",
-    "history-ucbvi": "#999999",
-    "tensor": "#CC79A7",
-    "tensor-pairs": "#882255",
-    "ucb": "#999999",
-    "best-fixed-arm": "#999999",
-    "plan-qmdp": "#E69F00",
-    "plan-lookahead": "#56B4E9",
-    "plan-point-based": "#CC79A7",
-    "plan-certified": "#0072B2",
-}
-_OTHER = "#666666"  # Colour of methods that a reader of the package brings.
-_SHAPES = {"genie": "", "ed-mle-literal": "o", "ed-mle": "D", "l-ucrl-published": "s", "l-ucrl": "P",
-           "l-ucrl-tensor": "X", "tensor": "^", "tensor-pairs": "v", "ucb": "x", "direct-mle": "*",
-           "l-ucrl-passes-1": "1", "l-ucrl-passes-5": "2", "l-ucrl-passes-75": "3", "ed-mle-known": "p",
-           "ed-mle-first-two-apart-1": "<", "ed-mle-first-two-apart-5": "<", "ed-mle-all-apart-1": ">",
-           "ed-mle-all-apart-5": ">", "ed-moments": "h", "history-ucbvi": "x"}  # fmt: skip
 _DASHES = (
     "-",
     "--",
@@ -131,9 +96,9 @@ def _curves(axes: Any, study: Study, found: Sequence[Point], methods: Sequence[C
                 [point.mean for point in line],
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=method.label,
-                color=_COLOURS.get(method.name, _OTHER),
+                color=method.color,
                 linestyle="--" if method is GENIE else "-",
-                marker=_SHAPES.get(method.name, "o"),
+                marker=method.marker,
                 markersize=4,
                 linewidth=1.2,
             )
@@ -160,7 +125,7 @@ def _written(name: str, figure: Callable[[], Any], folder: str | os.PathLike[str
 def _figure(study: Study, rows: Sequence[Row]) -> Any:
     from matplotlib.figure import Figure
 
-    more = _MORE.get(study.name, ())
+    more = _MORE.get(study.group, ())
     n_panels = len(study.panels) + len(more)
     columns = min(2, n_panels)
     lines = -(-n_panels // columns)
@@ -271,9 +236,9 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
                 [point.mean for point in line],
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=label,
-                color=_shade(style, splits) if study.split else _COLOURS.get(method.name, _OTHER),
+                color=_shade(style, splits) if study.split else method.color,
                 linestyle="none" if categorical else "--" if method.name == "genie" else _DASHES[mark],
-                marker=_MARKERS[mark] if study.split else _SHAPES.get(method.name, "o"),
+                marker=_MARKERS[mark] if study.split else method.marker,
                 markersize=3.5,
                 linewidth=1.3,
             )
@@ -370,7 +335,42 @@ def _draw_cells(axes: Any, found: Mapping[Contender, Mapping[Cell, Mean]]) -> No
 
 
 _MORE: Mapping[str, tuple[Callable[[Any, Study, Sequence[Row]], None], ...]] = {
-    "separation": (_draw_rates, _draw_lemma)  # panels whose axis is no column of the rows
+    "separation": (_draw_rates, _draw_lemma)  # panels of a group of studies, whose axis is no column of the rows
+}
+
+
+def draw_measured_rates(rows: Sequence[Row], folder: str | os.PathLike[str], size: str) -> list[Path]:
+    """Write the figure `rates` into `folder`: a plot for each study of rates, with exponents in its legend."""
+    from matplotlib.figure import Figure as Canvas
+
+    found = {row.id: row for study in RATES for row in wanted(study, rows, size)}
+    lines = measured_rates(list(found.values()))
+
+    def drawn() -> Any:
+        canvas = Canvas(figsize=(11.0, 9.5), layout="constrained")
+        for number, study in enumerate(RATES):
+            axes = canvas.add_subplot(2, 2, number + 1)
+            axes.set_title(study.title, fontsize=8)
+            axes.set(xscale="log", yscale="log", xlabel=_RATE_AXES[study.name][0], ylabel=_RATE_AXES[study.name][1])
+            some = [rate for rate in lines if rate.study == study.name]
+            for rate in some:
+                text = f"{rate.label}: {rate.exponent.mean:+.2f} ± {rate.exponent.stderr:.2f}"
+                dashes = "--" if "one-arm-apart" in rate.label else "-"
+                axes.plot(rate.places, rate.values, color=rate.color, marker=rate.marker, linestyle=dashes,
+                          markersize=3.5, linewidth=1.2, label=text)  # fmt: skip
+            if some:
+                axes.legend(fontsize=5.5, frameon=False)
+        canvas.suptitle("Measured rates; legends show exponents with standard errors", fontsize=10)
+        return canvas
+
+    return _written("rates", drawn, folder)
+
+
+_RATE_AXES = {  # horizontal and vertical
+    "rate-parameters": ("sessions N", "error"),
+    "rate-sampling": ("arms A", "sessions for each moment"),
+    "rate-arms": ("arms A", "sessions needed"),
+    "rate-perturbed": ("sessions N", "distance to the true model"),
 }
 
 

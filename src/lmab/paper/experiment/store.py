@@ -64,6 +64,7 @@ class Row:
     finished: str  # when, UTC
     commit: str = ""  # of the code, "+" where files differ from it; "" where it is not known
     machine: str = ""  # what decides the last bits: see `machine`
+    error: float | None = None  # of an estimate, as the method defines it (studies of rates)
 
     @property
     def size(self) -> str:
@@ -76,7 +77,7 @@ class Row:
 
 
 _COLUMNS = {field.name for field in fields(Row)}
-_NEEDED = _COLUMNS - {"commit", "machine"}  # older rows do not have these two
+_NEEDED = _COLUMNS - {"commit", "machine", "error"}  # older rows do not have these
 
 
 def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) -> Row:
@@ -323,7 +324,7 @@ class Again:
         return max(_relative(one, other) for one, other in pairs)
 
 
-_NUMBERS = ("value", "value_qmdp", "stderr", "lower", "upper", "distance", "sessions_used")
+_NUMBERS = ("value", "value_qmdp", "stderr", "lower", "upper", "distance", "sessions_used", "error")
 CLOSE = 1e-6  # Relative difference of rows that only rounding tells apart.
 
 

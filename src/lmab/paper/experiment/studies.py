@@ -8,15 +8,20 @@ from dataclasses import dataclass, replace
 from ...errors import InvalidArgument
 from .methods import (
     BEST_FIXED_ARM,
+    COORDINATES,
+    CORE,
     DIRECT_MLE,
     DIRECT_MLE_FIT,
     DIRECT_MLE_FIXED,
     ED_MLE,
     ED_MLE_APART,
+    ED_MLE_CORE_FIT,
+    ED_MLE_EVENTS,
     ED_MLE_FIT,
     ED_MLE_KNOWN,
     ED_MLE_LITERAL,
     ED_MOMENTS,
+    ED_MOMENTS_EVENTS,
     EM_BLIND,
     EM_SEGMENTS,
     GENIE,
@@ -25,12 +30,16 @@ from .methods import (
     L_UCRL_PASSES,
     L_UCRL_PUBLISHED,
     L_UCRL_TENSOR,
+    LIKELIHOOD,
+    ONE_ARM,
     PLAN_CERTIFIED,
     PLAN_LOOKAHEAD,
     PLAN_POINT_BASED,
     PLAN_QMDP,
+    REBUILT,
     TENSOR,
     TENSOR_PAIRS,
+    TWO_ARMS,
     UCB1,
     Contender,
     Setting,
@@ -77,6 +86,7 @@ class Study:
     apart: bool = False  # draw each of its values in panels of its own, and shares of the genie as what is lost
     log: bool = False  # horizontal axis
     first: int = 0  # number of the first instance
+    group: str = ""  # studies that one command runs together, and that one claim may be about
 
     def trials(self, size: str) -> list[Trial]:
         """All trials at a size, each once: one that learns nothing serves every budget."""
@@ -248,32 +258,52 @@ IDENTIFIABILITY = Study(
     },
 )
 
-SEPARATION = Study(
-    name="separation",
-    title="Separated types (appendix C): M = 3, A = 20",
-    axis="horizon",
-    axis_label="horizon H",
-    log=True,
-    split="separation",
-    split_label="gamma = {}",
-    panels=(
-        Panel("distance", "Parameters", log=True, budget=0),
-        Panel("distance", "Parameters", log=True, budget=-1),
-    ),
-    cells={
-        size: (
-            Cell(
-                tuple(Setting("separated", 3, 20, h, n, g) for g in gaps for h in horizons for n in budgets),
-                (DIRECT_MLE_FIT, ED_MLE_FIT),
-            ),
-        )
-        for size, gaps, horizons, budgets in (
-            ("quick", (0.4, 1.2), (4, 16), (1_000, 4_000)),
-            ("standard", (0.2, 0.4, 0.8, 1.2), (2, 8, 32), (1_000, 10_000)),
-            ("full", (0.1, 0.2, 0.4, 0.8, 1.2), (2, 4, 8, 16, 32, 64), (1_000, 10_000, 100_000)),
-        )
-    },
-)
+
+def _separated(n_types: int, cells: Mapping[str, tuple[Cell, ...]]) -> Study:
+    """Return the study of separated types with this number of types."""
+    return Study(
+        name="separation" if n_types == 3 else f"separation-{n_types}",
+        title=f"Separated types (appendix C): M = {n_types}, A = 20",
+        axis="horizon",
+        axis_label="horizon H",
+        log=True,
+        split="separation",
+        split_label="gamma = {}",
+        panels=(
+            Panel("distance", "Parameters", log=True, budget=0),
+            Panel("distance", "Parameters", log=True, budget=-1),
+        ),
+        cells=cells,
+        group="separation",
+    )
+
+
+def _grid(n_types: int, gaps: Sequence[float], horizons: Sequence[int], budgets: Sequence[int]) -> Cell:
+    settings = [Setting("separated", n_types, 20, h, n, g) for g in gaps for h in horizons for n in budgets]
+    return Cell(tuple(settings), (DIRECT_MLE_FIT, ED_MLE_FIT))
+
+
+def _within_lemma(n_types: int, horizon: int, n_sessions: int) -> Cell:
+    """Return a place with as large a gamma^2 H as Lemma C.2 asks for; its N counts core plays alone."""
+    return Cell((Setting("separated", n_types, 20, horizon, n_sessions, 1.2),), (ED_MLE_CORE_FIT,))
+
+
+_SMALL = {
+    n_types: {"quick": (_grid(n_types, (0.4, 1.2), (4, 16), (1_000, 4_000)),),
+              "standard": (_grid(n_types, (0.2, 0.4, 0.8, 1.2), (2, 8, 32), (1_000, 10_000)),)}
+    for n_types in (2, 3, 4)
+}  # fmt: skip
+SEPARATION = _separated(3, _SMALL[3] | {"full": (
+    _grid(3, (0.1, 0.2, 0.4, 0.8, 1.2), (2, 4, 8, 16, 32, 64), (1_000, 10_000, 100_000)),
+    _within_lemma(3, 256, 100_000),
+)})  # fmt: skip
+SEPARATION_2, SEPARATION_4 = (
+    _separated(n_types, _SMALL[n_types] | {"full": (
+        _grid(n_types, (0.2, 0.4, 0.8, 1.2), (2, 4, 8, 16, 32), (1_000, 10_000, 100_000)),
+        _within_lemma(n_types, horizon, n_sessions),
+    )})
+    for n_types, horizon, n_sessions in ((2, 256, 100_000), (4, 400, 200_000))
+)  # fmt: skip
 
 PLANNING = Study(
     name="planning",
@@ -348,6 +378,33 @@ ORDER = Study(
     },
 )
 
+# The same question at the sizes of figure 2, with three readings of the sampling step that were fixed in advance, on
+# instances that no other study has.
+SIZE_LEVERS = (GENIE, L_UCRL_PUBLISHED, ED_MLE_LITERAL, ED_MLE_APART[5, "first-two"], ED_MLE)
+
+ORDER_SIZES = Study(
+    name="order-sizes",
+    title="ED+MLE and L-UCRL at the sizes of figure 2: M = 4, A = 20, H = 5 and M = 7, A = 50, H = 7",
+    axis="size",
+    axis_label="size",
+    panels=(*_BOTH_PLANNERS[2:], Panel("distance", "Parameters", log=True)),
+    first=600,
+    group="order",
+    cells={
+        size: (
+            Cell(
+                (Setting("spherical", 4, 20, 5, few), Setting("spherical", 7, 50, 7, many)),
+                SIZE_LEVERS,
+            ),
+        )
+        for size, few, many in (
+            ("quick", 2_000, 4_000),
+            ("standard", 50_000, 100_000),
+            ("full", 50_000, 100_000),
+        )
+    },
+)
+
 NAIVE = Study(
     name="naive",
     title="Every history a state (section 1.1): M = 2",
@@ -394,7 +451,160 @@ SHORT = Study(
     },
 )
 
-STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, SESSIONS, ORDER, IDENTIFIABILITY, SEPARATION, NAIVE, PLANNING, ARMS, SHORT)
+GAUSSIAN = Study(
+    name="gaussian",
+    title="Normal rewards (appendix B), M = 3, A = 8: below and above H = 2M - 1 = 5",
+    axis="n_sessions",
+    axis_label="sessions N",
+    log=True,
+    split="horizon",
+    split_label="H = {}",
+    apart=True,
+    panels=(
+        Panel("fraction", "Certified planner, against the certified genie"),
+        Panel("distance", "Parameters", log=True),
+    ),
+    cells={
+        size: (
+            Cell(
+                tuple(Setting("gaussian", 3, 8, h, n) for h in horizons for n in budgets),
+                (GENIE, UCB1, ED_MOMENTS, ED_MLE, DIRECT_MLE_FIXED),
+            ),
+        )
+        for size, horizons, budgets in (
+            ("quick", (2, 5), (1_000, 4_000)),
+            ("standard", (2, 5, 8), (1_000, 10_000, 100_000)),
+            ("full", (2, 3, 5, 8), (1_000, 10_000, 100_000)),
+        )
+    },
+)
+
+N_VALUES = (2, 3, 5)
+VALUES = Study(
+    name="values",
+    title="Rewards on Z values, M = 3, A = 10, H = 5: core pairs and core events (Remark A.1)",
+    axis="n_sessions",
+    axis_label="sessions N",
+    log=True,
+    split="kind",
+    split_label="{}",
+    apart=True,
+    panels=(
+        Panel("distance", "Parameters", log=True),
+        Panel("fraction", "Certified planner, against the certified genie"),
+    ),
+    cells={
+        size: (
+            Cell(
+                tuple(Setting(f"values-{z}", 3, 10, 5, n) for z in N_VALUES for n in budgets),
+                (GENIE, ED_MLE, ED_MLE_EVENTS, ED_MOMENTS, ED_MOMENTS_EVENTS, DIRECT_MLE_FIXED),
+            ),
+        )
+        for size, budgets in (
+            ("quick", (1_000, 4_000)),
+            ("standard", (2_000, 10_000, 50_000)),
+            ("full", (2_000, 10_000, 50_000)),
+        )
+    },
+)
+
+# What the paper argues without a plot. Each study is one plot of the figure `rates`.
+RATE_PARAMETERS = Study(
+    name="rate-parameters",
+    title="Worst-case errors of parameters (one arm, H = 2M - 1) and of values (two arms, H < 2M - 1)",
+    axis="n_sessions",
+    axis_label="sessions N",
+    log=True,
+    panels=(),
+    group="rates",
+    cells={
+        size: (
+            Cell(
+                tuple(Setting("apart", m, 1, 2 * m - 1, n, s) for m in (2, 3) for s in gaps for n in budgets),
+                (ONE_ARM,),
+            ),
+            Cell(
+                tuple(Setting("apart", m, 2, h, n, s) for m, h in ((2, 2), (3, 4)) for s in gaps[::3] for n in some),
+                (TWO_ARMS,),
+            ),
+        )
+        for size, gaps, budgets, some in (
+            ("quick", (0.02, 0.065, 0.15, 0.32), (10**3, 10**4, 10**5), (10**3, 10**4)),
+            *(
+                (
+                    size,
+                    (0.01, 0.02, 0.03, 0.045, 0.065, 0.1, 0.15, 0.22, 0.32, 0.45),
+                    (10**3, 10**4, 10**5, 10**6, 10**7, 10**8),
+                    (10**3, 10**4, 10**5, 10**6),
+                )
+                for size in ("standard", "full")
+            ),
+        )
+    },
+)
+
+RATE_SAMPLING = Study(
+    name="rate-sampling",
+    title="Cost of moments (section 3.1): in coordinates of the subspace, and on the core set",
+    axis="n_arms",
+    axis_label="arms A",
+    log=True,
+    panels=(),
+    group="rates",
+    cells={
+        size: (
+            Cell(
+                tuple(Setting(kind, 2, a, 3, 10_000) for kind in ("uniform", "one-arm-apart") for a in arms),
+                (*COORDINATES.values(), *REBUILT.values(), *CORE.values()),
+            ),
+        )
+        for size, arms in (
+            ("quick", (10, 100)),
+            ("standard", (10, 30, 100, 300, 1_000)),
+            ("full", (10, 30, 100, 300, 1_000)),
+        )
+    },
+)
+
+RATE_ARMS = Study(
+    name="rate-arms",
+    title="Sessions of Algorithm 1 against the arms: M = 2, H = 3",
+    axis="n_sessions",
+    axis_label="sessions N",
+    log=True,
+    panels=(),
+    group="rates",
+    cells={
+        size: (Cell(tuple(Setting("spherical", 2, a, 3, n) for a in arms for n in budgets), (ED_MOMENTS, GENIE)),)
+        for size, arms, budgets in (
+            ("quick", (5, 20), (100, 1_000)),
+            ("standard", (5, 20, 100, 200), (100, 1_000, 10_000, 100_000)),
+            ("full", (5, 10, 20, 50, 100, 200), (30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)),
+        )
+    },
+)
+
+RATE_PERTURBED = Study(
+    name="rate-perturbed",
+    title="Maximum likelihood after random perturbations of types on a line: M = 3, A = 8, H = 3",
+    axis="n_sessions",
+    axis_label="sessions N",
+    log=True,
+    panels=(),
+    group="rates",
+    cells={
+        size: (Cell(tuple(Setting("perturbed", 3, 8, 3, n, s) for s in sizes for n in budgets), (LIKELIHOOD,)),)
+        for size, sizes, budgets in (
+            ("quick", (0.0, 0.2), (1_000, 10_000)),
+            ("standard", (0.0, 0.05, 0.1, 0.2), (1_000, 10_000, 100_000)),
+            ("full", (0.0, 0.05, 0.1, 0.2), (1_000, 10_000, 100_000, 1_000_000)),
+        )
+    },
+)
+
+RATES = (RATE_PARAMETERS, RATE_SAMPLING, RATE_ARMS, RATE_PERTURBED)
+STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, SESSIONS, ORDER, ORDER_SIZES, IDENTIFIABILITY, SEPARATION_2, SEPARATION,
+           SEPARATION_4, NAIVE, PLANNING, ARMS, SHORT, GAUSSIAN, VALUES, *RATES)  # fmt: skip
 
 
 @dataclass(frozen=True)
