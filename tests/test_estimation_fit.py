@@ -420,7 +420,7 @@ def test_any_other_word_is_an_error(rng):
     [
         ([0.0, 1.0, 0.9, 2.0, 1.9, 1.8, 5.0], 6),  # one dip is lived through, two in a row are not
         ([0.0, 1.0, 0.9, 0.8, 9.0], 4),
-        ([3.0, 2.0, 1.0, 0.5, 9.0], 4),  # one is enough: three more are looked at
+        ([3.0, 2.0, 1.0, 0.5, 9.0], 3),  # one is enough, and two in a row are clearly worse
         ([0.0, 1.0, 2.0, 3.0], 4),  # the log holds no more
         ([0.0, 10.0, 10.05, 10.1, 10.15, 10.2, 10.25, 99.0], 6),  # a model that does not fit gains a little for ever
         ([0.0, 10.0, 10.05, 10.2, 10.1, 10.0, 99.0], 6),  # more than a hundredth of it is worth it

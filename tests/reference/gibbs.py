@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lmab._kernel.arrays import BetaGrid
 from lmab._shapes import Array, Float, Integer, Shaped
 
 
@@ -72,40 +73,106 @@ def _count(
     return drawn
 
 
-def beta_evidence(
+def draw_split(
+    grid: BetaGrid,
     paid: Float[Array, "A M"],
     missed: Float[Array, "A M"],
-    first: Float[Array, "J"],
-    second: Float[Array, "J"],
-    table: Float[Array, "3 n J"],
-    shift: Integer[Array, "A M"],
-    n_spreads: int,
-    evidence: Float[Array, "A J"],
+    before: Float[Array, "A M"],
+    slope: float,
+    judges: Integer[Array, "j"],
+    state: Integer[Array, "2"],
+    choice: Integer[Array, "A"],
+    shares: Float[Array, "A M"],
+    rng: np.random.Generator,
 ) -> None:
-    """Compute the log-probability of each arm's rewards under J beta distributions of its means: beta-binomial.
+    """Draw the laws of a split, every arm's (centre, spread), and its share in every type.
 
-    `first` and `second` are the parameters of the distributions, `n_spreads` for each centre. In a type with a shift
-    the centre is moved by that many entries. Entry [0, n] of the table is the log of the rising factorial first (first
-    + 1) ... (first + n - 1), [1, n] and [2, n] are those of second and of their sum; counts beyond the table are
-    computed.
+    In logits, centres move by `slope` with the share `before`, that of the split that this one divides a side of.
+    """
+    masses = np.empty((len(paid), len(grid.centre)))
+    beta_masses(grid, paid, missed, _moves(grid, before, slope), masses)
+    laws(grid, masses, judges, state, rng.random(2 + len(paid)), choice)
+    draw_shares(grid, paid, missed, before, slope, choice, shares, rng)
+
+
+def draw_shares(
+    grid: BetaGrid,
+    paid: Float[Array, "A M"],
+    missed: Float[Array, "A M"],
+    before: Float[Array, "A M"],
+    slope: float,
+    choice: Integer[Array, "A"],
+    shares: Float[Array, "A M"],
+    rng: np.random.Generator,
+) -> None:
+    """Draw every arm's share in every type, given its pair of centre and spread and what it paid."""
+    centre, spread = np.divmod(choice, grid.n_spreads)
+    last = len(grid.centre) // grid.n_spreads - 1
+    place = np.clip(centre[:, None] + _moves(grid, before, slope), 0, last) * grid.n_spreads + spread[:, None]
+    strength, own = grid.strength[place], grid.centre[place]
+    shares[:] = np.clip(rng.beta(paid + strength * own, missed + strength * (1 - own)), 1e-9, 1 - 1e-9)
+
+
+def _moves(grid: BetaGrid, before: Float[Array, "A M"], slope: float) -> Integer[Array, "A M"]:
+    """By how many places of the grid centres move."""
+    if slope == 0:
+        return np.zeros(before.shape, np.int64)
+    return np.rint(slope / grid.step * np.log(before / (1 - before))).astype(np.int64)
+
+
+def slope(
+    paid_before: Float[Array, "A M"],
+    missed_before: Float[Array, "A M"],
+    paid: Float[Array, "A M"],
+    missed: Float[Array, "A M"],
+    steepest: float,
+) -> float:
+    """How the logit of a split's share moves with that of the split before, over all arms and types."""
+    x, y = np.log((paid_before + 0.5) / (missed_before + 0.5)), np.log((paid + 0.5) / (missed + 0.5))
+    weight = paid + missed
+    total = weight.sum()
+    if total <= 0:
+        return 0.0
+    x, y = x - (weight * x).sum() / total, y - (weight * y).sum() / total
+    return float(np.clip((weight * x * y).sum() / max((weight * x * x).sum(), 1e-12), -steepest, steepest))
+
+
+def join(ends: Integer[Array, "S 3"], shares: Float[Array, "S A M"], probabilities: Float[Array, "A Z M"]) -> None:
+    """Multiply the shares of the sides that lead to each value; `ends` are first, middle and last of every split."""
+    probabilities[:] = 1.0
+    for (first, middle, last), share in zip(ends, shares, strict=True):
+        probabilities[:, middle:last] *= share[:, None]
+        probabilities[:, first:middle] *= 1 - share[:, None]
+
+
+def beta_masses(
+    grid: BetaGrid,
+    paid: Float[Array, "A M"],
+    missed: Float[Array, "A M"],
+    shift: Integer[Array, "A M"],
+    masses: Float[Array, "A J"],
+) -> None:
+    """Probability of what each arm paid under J beta laws of its means over types, relative to the largest of an arm.
+
+    The laws are those of the pairs of the grid; in a type with a shift the centre is so many places further on. No
+    mass is below exp(-80).
     """
     from scipy.special import gammaln
 
-    centre, spread = np.divmod(np.arange(len(first)), n_spreads)
-    moved = np.clip(centre + shift[:, :, None], 0, centre[-1]) * n_spreads + spread
-    both = first + second
-    for counts, shapes, sign in ((paid, first, 1.0), (missed, second, 1.0), (paid + missed, both, -1.0)):
+    centre, spread = np.divmod(np.arange(len(grid.centre)), grid.n_spreads)
+    moved = np.clip(centre + shift[:, :, None], 0, centre[-1]) * grid.n_spreads + spread
+    first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
+    evidence = np.zeros(masses.shape)
+    for counts, shapes, sign in ((paid, first, 1.0), (missed, second, 1.0), (paid + missed, grid.strength, -1.0)):
         shape = shapes[moved]
         rising = gammaln(shape + counts[:, :, None]) - gammaln(shape)
         evidence += sign * rising.sum(axis=1)
+    masses[:] = np.exp(np.maximum(evidence - evidence.max(axis=1, keepdims=True), -80.0))
 
 
 def laws(
-    evidence: Float[Array, "A J"],
-    centre_laws: Float[Array, "B G"],
-    centre_prior: Float[Array, "B"],
-    spread_laws: Float[Array, "L K"],
-    spread_prior: Float[Array, "L"],
+    grid: BetaGrid,
+    masses: Float[Array, "A J"],
     judges: Integer[Array, "j"],
     state: Integer[Array, "2"],
     uniforms: Float[Array, "U"],
@@ -113,24 +180,23 @@ def laws(
 ) -> None:
     """Draw the distributions of spreads and of centres, and the (centre, spread) of every arm, J = G * K of them.
 
-    Priors are logarithms. `judges` are the arms that the draw uses as evidence; without any, the distributions do not
-    change. `state` holds the two current distributions and receives the new ones. The pairs of the arms are
-    marginalised out when a distribution is drawn. There is a uniform number for each distribution, then one for each
-    arm.
+    `judges` are the arms that the laws are drawn by; without any, the laws stay. `state` holds the two laws in force
+    and receives those drawn. The arms' own pairs are summed out when a law is drawn. Uniform numbers: one for each
+    law, then one for each arm.
     """
-    n_centres, n_spreads = centre_laws.shape[1], spread_laws.shape[1]
-    raised = np.exp(np.maximum(evidence - evidence.max(axis=1, keepdims=True), -80.0))
-    raised = raised.reshape(-1, n_centres, n_spreads)
-    by_spread = np.einsum("agk,g->ak", raised, centre_laws[state[1]])
+    raised = masses.reshape(len(masses), -1, grid.n_spreads)
+    by_spread = np.einsum("agk,g->ak", raised, grid.centre_laws[state[1]])
     if len(judges):
-        state[0] = _pick(spread_prior + np.log(by_spread[judges] @ spread_laws.T).sum(axis=0), uniforms[0])
-    by_centre = raised @ spread_laws[state[0]]
+        logs = np.log(by_spread[judges] @ grid.spread_laws.T)
+        state[0] = _pick(grid.spread_prior + logs.sum(axis=0), uniforms[0])
+    by_centre = raised @ grid.spread_laws[state[0]]
     if len(judges):
-        state[1] = _pick(centre_prior + np.log(by_centre[judges] @ centre_laws.T).sum(axis=0), uniforms[1])
-    weights = raised * centre_laws[state[1]][:, None] * spread_laws[state[0]]
-    cumulative = np.cumsum(weights.reshape(len(evidence), -1), axis=1)
-    positions = (cumulative <= uniforms[2:, None] * cumulative[:, -1:]).sum(axis=1)
-    choice[:] = np.minimum(positions, cumulative.shape[1] - 1)
+        logs = np.log(by_centre[judges] @ grid.centre_laws.T)
+        state[1] = _pick(grid.centre_prior + logs.sum(axis=0), uniforms[1])
+    weights = raised * grid.centre_laws[state[1]][:, None] * grid.spread_laws[state[0]]
+    cumulative = np.cumsum(weights.reshape(len(masses), -1), axis=1)
+    found = (cumulative <= uniforms[2:, None] * cumulative[:, -1:]).sum(axis=1)
+    choice[:] = np.minimum(found, cumulative.shape[1] - 1)
 
 
 def _pick(logs: Float[Array, "n"], uniform: float) -> int:

@@ -45,6 +45,24 @@ class Arms(NamedTuple):
     keys: Integer[Array, "D"]  # random numbers; their sums identify multisets of codes
 
 
+class BetaGrid(NamedTuple):
+    """The grid of (centre, spread) of an arm, J = G * K pairs with the spread running fastest, and the laws on it."""
+
+    step: float  # between neighbouring centres, in logits
+    centre: Float[Array, "J"]
+    strength: Float[Array, "J"]
+    centre_laws: Float[Array, "B G"]
+    centre_prior: Float[Array, "B"]  # logarithm
+    spread_laws: Float[Array, "L K"]
+    spread_prior: Float[Array, "L"]  # logarithm
+    rising: Float[Array, "3 n J"]  # logs of rising factorials of strength * centre, strength * (1 - centre), strength
+    few: Float[Array, "p p J"]  # the chance of each pair to pay k of n plays in a given order, of few plays n
+
+    @property
+    def n_spreads(self) -> int:
+        return self.spread_laws.shape[1]
+
+
 class Price(NamedTuple):
     """The information bound by steps to go; rates of 0 mean that there is none."""
 

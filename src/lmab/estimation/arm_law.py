@@ -11,12 +11,13 @@ its own, and a centre that moves with the split before. Normal rewards have a no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
 
 from .._kernel import kernel
+from .._kernel.arrays import BetaGrid
 from .._shapes import Array, Float, Integer
 
 SPREADS = np.array([0.05, 0.2, 0.4, 0.7, 1.1, 1.6, 2.4, 3.6])  # in logits; normal rewards: in their own deviation
@@ -27,10 +28,12 @@ _PLACES, _BEND = 31, 4.0  # means of the laws of centres, and how much denser th
 _SPREAD_POWER, _SCALE_POWER = -1.0, -0.5  # the prior falls with these powers of spread and scale: arms may be alike
 CAUTIOUS = 0.0  # the power of the scale in claims about one type, which must allow for arms that are less alike
 _NARROW = 0.1  # least spread of normal rewards
-_GRIDS = 16  # grids kept: every split of every log has its own
+_GRIDS = 16  # grids kept: every split of every log has its own laws
+_RISING = 8  # tables of rising factorials kept, of at most 9 MB: logs share them
+_FEW = 16  # plays of an arm in a type whose chances are looked up whole: 0.8 MB, which the second-level cache holds
+_ENDS = 2  # the ends of a grid are multiples of 1 / 2, outwards: else each log would need a table of its own
 STRENGTHS = (0.2, 1e5)  # least and most pseudo-plays
 _TABLES = (64, 1024)  # plays up to which rising factorials are looked up: of a small log, and at most
-_LEAST = 1e-9  # probabilities never fall below
 _STEEPEST = 2.0  # slope of one split's logit on that of the split before
 _FRESH = 8  # types drawn of each arm to see how its mean reward varies, where there are more than two values
 _FIRST = 10  # sweeps that learn slopes
@@ -38,28 +41,11 @@ _JUDGES = 500  # arms, about, that know the laws well enough: of more, a part dr
 _FIRST_LAW = 5  # law of spreads from which a chain starts: all arms at 1.6
 
 
-@dataclass(frozen=True, eq=False)
-class BetaGrid:
-    """The grid of (centre, spread), J = G * K pairs with the spread running fastest, and the laws on it."""
-
-    step: float  # between neighbouring centres, in logits
-    centre: Float[Array, "J"]
-    strength: Float[Array, "J"]
-    centre_laws: Float[Array, "B G"]
-    centre_prior: Float[Array, "B"]  # logarithm
-    spread_laws: Float[Array, "L K"]
-    spread_prior: Float[Array, "L"]  # logarithm
-    rising: Float[Array, "3 n J"]  # logs of rising factorials of strength * centre, strength * (1 - centre), strength
-
-    @property
-    def n_spreads(self) -> int:
-        return self.spread_laws.shape[1]
-
-    def freed(self, power: float) -> BetaGrid:
-        """The grid with priors that do not fall with spread and scale; that of the scale goes with `power` here."""
-        by_scale = self.centre_prior.reshape(-1, len(_SCALES)) - power * np.log(_SCALES)
-        spread_prior = spread_laws(0.0)[1] if self.n_spreads > 1 else self.spread_prior
-        return replace(self, centre_prior=by_scale.ravel(), spread_prior=spread_prior)
+def freed(grid: BetaGrid, power: float) -> BetaGrid:
+    """Return the grid with priors that do not fall with spread and scale; that of the scale goes with `power` here."""
+    by_scale = grid.centre_prior.reshape(-1, len(_SCALES)) - power * np.log(_SCALES)
+    spread_prior = spread_laws(0.0)[1] if grid.n_spreads > 1 else grid.spread_prior
+    return grid._replace(centre_prior=by_scale.ravel(), spread_prior=spread_prior)
 
 
 @lru_cache(maxsize=_GRIDS)
@@ -72,20 +58,33 @@ def beta_grid(
     table: int = _TABLES[1],
     power: float = _SCALE_POWER,
 ) -> BetaGrid:
-    """Centres from logit `low` to `high`, with laws of centres mostly near `middle`; `alone`: there is one type.
+    """Return the grid of centres from logit `low` to `high`, with laws of centres mostly near `middle`.
 
-    Rising factorials are looked up to `table` plays. The prior of laws of centres goes with `power` of their scale.
+    With `alone` there is one type. Rising factorials are looked up to `table` plays. The prior of laws of centres goes
+    with `power` of their scale.
     """
+    logits, centre, strength, rising, few = _pairs(low, high, alone, table)
+    laws, law_prior = (np.ones((1, 1)), np.zeros(1)) if alone else spread_laws(_SPREAD_POWER)
+    step = float(logits[1] - logits[0])
+    return BetaGrid(step, centre, strength, *_centre_laws(logits, middle, power), laws, law_prior, rising, few)
+
+
+@lru_cache(maxsize=_RISING)
+def _pairs(
+    low: float, high: float, alone: bool, table: int
+) -> tuple[Float[Array, "G"], Float[Array, "J"], Float[Array, "J"], Float[Array, "3 n J"], Float[Array, "p p J"]]:
+    """Return logits of the centres, and of all pairs centre, strength, rising factorials, and chances of few plays."""
     logits = np.linspace(low, high, _POINTS)
     spreads = SPREADS[:1] if alone else SPREADS
     centre, spread = (axis.ravel() for axis in np.meshgrid(1 / (1 + np.exp(-logits)), spreads, indexing="ij"))
     strength = np.clip(1 / (spread**2 * centre * (1 - centre)), *STRENGTHS)
     shapes = np.stack([strength * centre, strength * (1 - centre), strength])
-    steps = np.log(shapes[:, None, :] + np.arange(table)[:, None])
-    rising = np.concatenate([np.zeros((3, 1, len(centre))), np.cumsum(steps, axis=1)], axis=1)
-    laws, law_prior = (np.ones((1, 1)), np.zeros(1)) if alone else spread_laws(_SPREAD_POWER)
-    step = float(logits[1] - logits[0])
-    return BetaGrid(step, centre, strength, *_centre_laws(logits, middle, power), laws, law_prior, rising)
+    rising = np.zeros((3, 1 + table, len(centre)))
+    np.log(shapes[:, None, :] + np.arange(table)[:, None], out=rising[:, 1:])
+    np.cumsum(rising, axis=1, out=rising)
+    plays, paid = np.meshgrid(np.arange(_FEW + 1), np.arange(_FEW + 1), indexing="ij")
+    few = np.exp(rising[0, paid] + rising[1, np.maximum(plays - paid, 0)] - rising[2, plays])
+    return logits, centre, strength, rising, few
 
 
 def grid_of(paid: Float[Array, "A"], missed: Float[Array, "A"], n_types: int, power: float = _SCALE_POWER) -> BetaGrid:
@@ -104,7 +103,7 @@ def grid_of(paid: Float[Array, "A"], missed: Float[Array, "A"], n_types: int, po
     low = min((logit + error).min(), middle, pooled) - _MARGIN
     high = max((logit - error).max(), middle, pooled) + _MARGIN
     table = int(np.clip(2 ** np.ceil(np.log2((paid + missed).max())), *_TABLES))  # all that the log needs
-    ends = round(float(low), 2), round(float(high), 2)
+    ends = float(np.floor(_ENDS * low) / _ENDS), float(np.ceil(_ENDS * high) / _ENDS)
     return beta_grid(*ends, round(middle, 3), alone=alone, table=table, power=power)
 
 
@@ -200,6 +199,7 @@ class CategoricalArms:
         self._grids: list[BetaGrid] = []  # one for each split, placed by the first counts
         self._laws: list[Integer[Array, "2"]] = []  # law of spreads and law of centres in force
         self._parents = [_parent(self._splits, split) for split in self._splits]
+        self._ends = np.array([(one.first, one.middle, one.last) for one in self._splits], np.int64).reshape(-1, 3)
         self._slopes = np.zeros(len(self._splits))
         self._choice = np.zeros((len(self._splits), n_arms), np.int64)  # Chosen pair of centre and spread.
         self._sweep = -1
@@ -209,17 +209,19 @@ class CategoricalArms:
         self._sweep += 1
         if not self._grids:
             self._place(counts)
-        shares: list[Float[Array, "A M"]] = []
+        kernels, below = kernel("gibbs"), np.zeros((counts.shape[1] + 1, len(counts), counts.shape[2]))
+        np.cumsum(counts.swapaxes(0, 1), axis=0, out=below[1:])
+        shares, sides = np.empty((len(self._splits), len(counts), counts.shape[2])), []
         for i, split in enumerate(self._splits):
-            paid, missed = split.counts(counts)
-            parent = self._parents[i]
+            sides.append((below[split.last] - below[split.middle], below[split.middle] - below[split.first]))
+            parent, (paid, missed) = self._parents[i], sides[i]
             if self._sweep < _FIRST and parent is not None:
-                self._slopes[i] = _slope(*self._splits[parent].counts(counts), paid, missed)
-            shift = self._shift(i, shares, paid.shape)
-            self._draw_split(i, paid, missed, shift, rng)
-            strength, centre = self._moved(i, shift)
-            shares.append(_beta(paid + strength * centre, missed + strength * (1 - centre), rng))
-        return self._joined(shares, counts.shape)
+                self._slopes[i] = kernels.slope(*sides[parent], paid, missed, _STEEPEST)
+            kernels.draw_split(
+                self._grids[i], paid, missed, shares[i if parent is None else parent], self._slopes[i],
+                self._judges(i, paid + missed), self._laws[i], self._choice[i], shares[i], rng,
+            )  # fmt: skip
+        return self._joined(shares)
 
     def _place(self, counts: Float[Array, "A Z M"]) -> None:
         """Grids where the arms of the log lie, and laws from which the chain starts."""
@@ -231,7 +233,7 @@ class CategoricalArms:
 
     def free(self) -> None:
         """Let the priors of the laws fall no longer with spread and scale."""
-        self._grids = [grid.freed(self._power) for grid in self._grids]
+        self._grids = [freed(grid, self._power) for grid in self._grids]
         self._power = 0.0
 
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
@@ -244,56 +246,25 @@ class CategoricalArms:
         if len(self._values) == 2:
             centre, strength = self._grids[0].centre[self._choice[0]], self._grids[0].strength[self._choice[0]]
             return np.stack([1 - centre, centre], axis=1), 1 / strength
-        n_arms = self._choice.shape[1]
-        shares: list[Float[Array, "A M"]] = []
-        for i in range(len(self._splits)):
-            strength, centre = self._moved(i, self._shift(i, shares, (n_arms, _FRESH)))
-            shares.append(_beta(strength * centre, strength * (1 - centre), rng))
-        fresh = self._joined(shares, (n_arms, len(self._values), _FRESH))
+        nothing = np.zeros((self._choice.shape[1], _FRESH))
+        shares = np.empty((len(self._splits), *nothing.shape))
+        for i, parent in enumerate(self._parents):
+            kernel("gibbs").draw_shares(
+                self._grids[i], nothing, nothing, shares[i if parent is None else parent], self._slopes[i],
+                self._choice[i], shares[i], rng,
+            )  # fmt: skip
+        fresh = self._joined(shares)
         mean = fresh.mean(axis=2)
         by_value = _inverse(fresh.var(axis=2, ddof=1).sum(axis=1), (mean * (1 - mean)).sum(axis=1))
         rewards = np.einsum("azm,z->am", fresh, self._values)
         by_mean = _inverse(rewards.var(axis=1, ddof=1), mean @ self._values**2 - (mean @ self._values) ** 2)
         return mean, np.sqrt(by_value * by_mean)
 
-    def _shift(self, i: int, shares: list[Float[Array, "A M"]], shape: tuple[int, ...]) -> Integer[Array, "A M"]:
-        """By how many places of the grid the centre of split i moves, given the shares of the splits before."""
-        parent = self._parents[i]
-        if parent is None:
-            return np.zeros(shape, np.int64)
-        moves = self._slopes[i] * np.log(shares[parent] / (1 - shares[parent])) / self._grids[i].step
-        return np.rint(moves).astype(np.int64)
-
-    def _moved(self, i: int, shift: Integer[Array, "A M"]) -> tuple[Float[Array, "A M"], Float[Array, "A M"]]:
-        """Strength and centre of every arm in every type."""
-        grid = self._grids[i]
-        centre, spread = np.divmod(self._choice[i], grid.n_spreads)
-        place = np.clip(centre[:, None] + shift, 0, _POINTS - 1) * grid.n_spreads + spread[:, None]
-        return grid.strength[place], grid.centre[place]
-
-    def _joined(self, shares: list[Float[Array, "A M"]], shape: tuple[int, ...]) -> Float[Array, "A Z M"]:
-        result = np.ones(shape)
-        for split, share in zip(self._splits, shares, strict=True):
-            result[:, split.middle : split.last] *= share[:, None]
-            result[:, split.first : split.middle] *= 1 - share[:, None]
+    def _joined(self, shares: Float[Array, "S A M"]) -> Float[Array, "A Z M"]:
+        """Return the probability of every value: the product of its sides' shares at all splits."""
+        result = np.empty((shares.shape[1], len(self._values), shares.shape[2]))
+        kernel("gibbs").join(self._ends, shares, result)
         return result
-
-    def _draw_split(
-        self,
-        i: int,
-        paid: Float[Array, "A M"],
-        missed: Float[Array, "A M"],
-        shift: Integer[Array, "A M"],
-        rng: np.random.Generator,
-    ) -> None:
-        grid, kernels = self._grids[i], kernel("gibbs")
-        evidence = np.zeros((len(paid), len(grid.centre)))
-        first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
-        kernels.beta_evidence(paid, missed, first, second, grid.rising, shift, grid.n_spreads, evidence)
-        kernels.laws(
-            evidence, grid.centre_laws, grid.centre_prior, grid.spread_laws, grid.spread_prior,
-            self._judges(i, paid + missed), self._laws[i], rng.random(2 + len(paid)), self._choice[i],
-        )  # fmt: skip
 
     def _judges(self, i: int, plays: Float[Array, "A M"]) -> Integer[Array, "j"]:
         """Return the arms by which the laws of a split are drawn: those that have plays there, or none in this sweep.
@@ -330,26 +301,6 @@ def _parent(known: list[Split], split: Split) -> int | None:
         i for i, other in enumerate(known) if other != split and other.first <= split.first < split.last <= other.last
     ]
     return inside[-1] if inside else None
-
-
-def _slope(
-    paid_before: Float[Array, "A M"],
-    missed_before: Float[Array, "A M"],
-    paid: Float[Array, "A M"],
-    missed: Float[Array, "A M"],
-) -> float:
-    """How the logit of a split's share moves with that of the split before, over all arms and types."""
-    x, y = np.log((paid_before + 0.5) / (missed_before + 0.5)), np.log((paid + 0.5) / (missed + 0.5))
-    weight = paid + missed
-    total = weight.sum()
-    if total <= 0:
-        return 0.0
-    x, y = x - (weight * x).sum() / total, y - (weight * y).sum() / total
-    return float(np.clip((weight * x * y).sum() / max((weight * x * x).sum(), 1e-12), -_STEEPEST, _STEEPEST))
-
-
-def _beta(first: Float[Array, "A M"], second: Float[Array, "A M"], rng: np.random.Generator) -> Float[Array, "A M"]:
-    return np.clip(rng.beta(first, second), _LEAST, 1 - _LEAST)
 
 
 class GaussianArms:

@@ -489,9 +489,15 @@ def _tells(scores: list[Float[Array, "h"]], known: list[Float[Array, "h"]]) -> b
 
 
 def _enough(scores: list[Float[Array, "h"]], forgiving: bool) -> bool:
-    """Whether more types need not be tried."""
+    """Return whether more types need not be tried: the last numbers were not worth it, and none beyond may be chosen.
+
+    None beyond is tried either if each of the last numbers predicts clearly worse than the best.
+    """
     useless = _useless([float(score.mean()) for score in scores])
-    return useless >= 2 * _PATIENCE or (useless >= _PATIENCE and len(scores) > _reach(scores, forgiving)[0])
+    if useless < _PATIENCE:
+        return False
+    ended = len(scores) > _reach(scores, forgiving)[0] or not _as_good(scores, _CLEAR)[-1] >= len(scores) - _PATIENCE
+    return ended or useless >= 2 * _PATIENCE
 
 
 def _useless(means: list[float]) -> int:

@@ -9,33 +9,11 @@ at every access.
 from __future__ import annotations
 
 import numpy as np
-from numba import config, njit
-from numba.core import event
+from numba import njit
 
 _SMALL = 1e-100  # smaller products use logarithms
 _LONG = 192  # steps from which a session uses logarithms immediately
 _U0, _U1, _U4, _U8 = (np.uint64(i) for i in (0, 1, 4, 8))
-
-
-class _StraightLine(event.Listener):
-    """Listener that lets LLVM vectorise straight-line code while this module is compiled; Numba disables that by
-    default.
-    """
-
-    def __init__(self):
-        self._before = []
-
-    def on_start(self, event):
-        if event.data["dispatcher"].py_func.__module__ == __name__:
-            self._before.append(config.SLP_VECTORIZE)
-            config.SLP_VECTORIZE = 1
-
-    def on_end(self, event):
-        if event.data["dispatcher"].py_func.__module__ == __name__:
-            config.SLP_VECTORIZE = self._before.pop()
-
-
-event.register("numba:compile", _StraightLine())
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
