@@ -24,6 +24,7 @@ from lmab.cli.app import app
 from lmab.cli.logs import shop_log, write_shop
 from lmab.cli.options import Columns
 from lmab.errors import InvalidArgument
+from lmab.estimation.result import estimate_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -228,7 +229,11 @@ def test_rare_arms_are_left_out_said_and_left_out_again_by_the_certificate(tmp_p
     planned = lmab.load("policy.lmab")
     log = Columns().read(Path("log.csv"), arms_of=columns_of.arms_behind(planned))
     assert log.arm_labels == ("cake", "milk", "tea")
-    assert planned.estimate.with_log(log).n_sessions == planned.estimate.with_log(whole).n_sessions == 300
+    assert (
+        estimate_of(planned.source).with_log(log).n_sessions
+        == estimate_of(planned.source).with_log(whole).n_sessions
+        == 300
+    )
     found = json.loads(text(*fitted, "--top-arms", 4, "--json"))
     assert found["left_out"] == ["never seen"]
     assert lmab.load("model.lmab").left_out == ("never seen",)

@@ -20,6 +20,7 @@ import lmab
 from lmab.cli import app as application
 from lmab.cli import output
 from lmab.cli.app import app
+from lmab.estimation.result import estimate_of
 
 RUNNER = CliRunner()
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -120,7 +121,7 @@ def test_plan_proves_its_bounds_and_keeps_labels(folder, tmp_path):
     plan, estimate = lmab.load(tmp_path / "policy.lmab"), lmab.load(folder / "model.lmab")
     policy, value = plan.policy, lmab.evaluate(plan, estimate, horizon=4).mean
     assert (plan.lower, plan.upper) == (answer["lower"], answer["upper"])
-    assert plan.estimate.bandit == estimate.bandit
+    assert estimate_of(plan.source).bandit == estimate.bandit
     assert answer["fixed"] <= value
     assert answer["lower"] - 1e-9 <= value <= answer["upper"] + 1e-9
     assert answer["first_arm"] == f"item {policy.act_on([])}"
@@ -377,7 +378,7 @@ def test_the_report_shows_how_the_number_of_types_was_chosen(folder, tmp_path):
 def test_bandits_and_policies_alone_do_as_well(folder, tmp_path):
     plan = lmab.load(folder / "policy.lmab")
     plan.policy.save(tmp_path / "policy.lmab")
-    plan.estimate.bandit.save(tmp_path / "model.lmab")
+    estimate_of(plan.source).bandit.save(tmp_path / "model.lmab")
     values = [
         run("evaluate", place / "policy.lmab", "--model", place / "model.lmab")["model"] for place in (folder, tmp_path)
     ]

@@ -133,5 +133,5 @@ def test_a_fixed_choice_is_read_with_the_arms_of_its_model():
     made = lmab.plan(estimate, horizon=2)
     fixed = replace(made, policy=always(0, horizon=2))
     assert options.arms_behind(fixed).bandit.arm_labels == ("tea", "cake")
-    assert options.arms_behind(replace(fixed, estimate=None)) is fixed.policy
+    assert options.arms_behind(replace(fixed, source=None)) is fixed.policy
     assert options.arms_behind(fixed.policy) is fixed.policy

@@ -13,11 +13,18 @@ from lmab.cli.fit import _show
 from lmab.cli.options import check_of, check_summary, tell_check
 from lmab.estimation.assumptions import Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain
-from lmab.estimation.result import Curve
+from lmab.estimation.result import Curve, estimate_of
 from lmab.evaluation.diagnostics import Identifiability
 
 SOLID = Calibration(np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1, int), 1.0, 0.1)
 YES, NO = Gain(0.1, 0.01), Gain(0.01, 0.01)
+
+
+def fitted(plan):
+    """Return the estimate of a plan."""
+    estimate = estimate_of(plan.source)
+    assert estimate is not None
+    return estimate
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +36,7 @@ def plan():
 @pytest.mark.parametrize(("one", "agrees"), [(YES, True), (NO, False)])
 def test_a_check_that_agrees_is_a_result_and_another_one_a_note(plan, capsys, one, agrees):
     check = Check(2, 100, -1.0, one, YES, SOLID)
-    checked = replace(plan, estimate=replace(plan.estimate, check=check))
+    checked = replace(plan, source=replace(fitted(plan), check=check))
     assert check.agrees is agrees
     assert check_of(checked) is check
     assert check_summary(checked) == {"agrees": agrees, "verdict": check.verdict}
@@ -40,14 +47,14 @@ def test_a_check_that_agrees_is_a_result_and_another_one_a_note(plan, capsys, on
 
 
 def test_a_model_that_was_not_checked_says_so(plan, capsys):
-    unchecked = replace(plan, estimate=replace(plan.estimate, check=None))
+    unchecked = replace(plan, source=replace(fitted(plan), check=None))
     tell_check(unchecked)
     assert "were not tested on held-out sessions" in capsys.readouterr().out
     assert check_summary(unchecked) is None
 
 
 def test_without_a_fit_nothing_is_said(plan, capsys):
-    for planned in (plan.policy, replace(plan, estimate=None)):
+    for planned in (plan.policy, replace(plan, source=None)):
         assert check_of(planned) is None
         assert check_summary(planned) is None
         tell_check(planned)
@@ -110,7 +117,7 @@ def test_fit_says_its_verdict_first_and_details_where_asked(plan, capsys):
     fine = Assumption(fires=False, score=0.4, sentence="All is well.")
     drift = Assumption(fires=True, score=9.0, sentence="The shares changed.")
     curve = Curve((1, 2), np.array([-2.0, -1.0]), np.zeros(2), np.zeros(2), 2)
-    estimate = replace(plan.estimate, check=check, curve=curve, tested=Assumptions(fine, fine, drift))
+    estimate = replace(fitted(plan), check=check, curve=curve, tested=Assumptions(fine, fine, drift))
     lines = told(estimate, capsys)
     assert lines[0].startswith("Latent types are supported")
     text = " ".join(" ".join(lines).split())
@@ -136,7 +143,7 @@ def test_fit_says_its_verdict_first_and_details_where_asked(plan, capsys):
 def test_types_that_the_check_does_not_support_are_not_said_to_predict_best(plan, capsys):
     curve = Curve((1, 2), np.array([-2.0, -1.0]), np.zeros(2), np.zeros(2), 2)
     check = Check(2, 100, -1.0, NO, YES, SOLID)
-    estimate = replace(plan.estimate, check=check, curve=curve)
+    estimate = replace(fitted(plan), check=check, curve=curve)
     text = " ".join(" ".join(told(estimate, capsys)).split())
     assert "No latent types found: 2 types do not predict held-out sessions better than one type" in text
     assert "2 types were fitted, but held-out sessions do not support them." in text
@@ -147,7 +154,7 @@ def test_types_that_the_check_does_not_support_are_not_said_to_predict_best(plan
 
 def test_types_without_sessions_are_counted_and_not_shown(plan, capsys):
     bandit = lmab.LatentBandit.bernoulli([0.0003, 0.6, 0.3997, 0.0], np.full((4, 2), 0.5))
-    text = " ".join(" ".join(told(replace(plan.estimate, bandit=bandit), capsys)).split())
+    text = " ".join(" ".join(told(replace(fitted(plan), bandit=bandit), capsys)).split())
     assert "type 2" in text
     assert "type 3" not in text
     assert "Not shown: 2 types with a share below 0.05%." in text

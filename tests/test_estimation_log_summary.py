@@ -11,6 +11,7 @@ from lmab import Sessions
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation.log_summary import LogSummary
+from lmab.estimation.result import estimate_of
 from lmab.reporting.contents import measure
 
 
@@ -135,7 +136,7 @@ def test_a_plan_without_withdrawn_arms_is_certified_and_reported(with_withdrawn,
     made.save(tmp_path / "plan.lmab")
     again = lmab.load(tmp_path / "plan.lmab")
     assert again.policy.act_on([]) == made.policy.act_on([])
-    lmab.report(again.estimate, again, tmp_path / "report.html")
+    lmab.report(estimate_of(again.source), again, tmp_path / "report.html")
     assert "withdrawn" in (tmp_path / "report.html").read_text()
 
 

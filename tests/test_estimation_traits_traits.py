@@ -11,6 +11,7 @@ import lmab
 from lmab.errors import InvalidArgument, LmabWarning, Status
 from lmab.estimation.cross_validation import popularity_of
 from lmab.estimation.families import observe
+from lmab.estimation.result import estimate_of
 from lmab.estimation.traits import traits as traits_module
 from lmab.estimation.traits.surface import Factors, Points, TraitArms
 from lmab.estimation.traits.traits import _variance_of_difference, apart, ranked
@@ -414,7 +415,7 @@ def test_the_plan_says_so_and_its_file_too(rng, tmp_path):
     lmab.plan(found, horizon=3, repeats=False, method=lmab.QMDP(), anyway=True).save(tmp_path / "plan.lmab")
     plan = lmab.load(tmp_path / "plan.lmab")
     assert plan.message.endswith(f"; {found.factors.ranking}")
-    assert plan.estimate.factors.by_mean
+    assert estimate_of(plan.source).factors.by_mean
     assert found.factors is not None
     apart_enough = replace(found, factors=replace(found.factors, apart=1.0))
     told = lmab.plan(apart_enough, horizon=3, repeats=False, method=lmab.QMDP(), anyway=True)

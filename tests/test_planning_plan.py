@@ -20,6 +20,7 @@ from seeds import generator
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit, files
 from lmab.errors import InvalidArgument, InvalidFile, Status, TooLarge
+from lmab.estimation.result import estimate_of
 from lmab.planning.information_bound import BoundParameters, evaluate_bound
 from lmab.planning.lookahead import Lookahead
 from lmab.planning.point_based import PointBased
@@ -436,9 +437,9 @@ def test_same_value_same_bytes_however_often_saved(plan, tmp_path):
 def test_a_plan_of_an_estimate_remembers_it(estimate, tmp_path):
     plan = lmab.plan(estimate, horizon=3, repeats=False)
     bare = lmab.plan(estimate.bandit, horizon=3, repeats=False)
-    assert (plan.estimate, bare.estimate) == (estimate, None)
+    assert (estimate_of(plan.source), estimate_of(bare.source)) == (estimate, None)
     assert (plan.lower, plan.upper, plan.repeats) == (bare.lower, bare.upper, False)
-    again = saved(plan, tmp_path).estimate
+    again = estimate_of(saved(plan, tmp_path).source)
     assert again.bandit == estimate.bandit
     assert (again.prior, again.log, again.starts.drawn) == (1.0, estimate.log, estimate.starts.drawn)
 

@@ -684,7 +684,7 @@ def test_the_check_is_that_of_the_estimate_behind_the_plan_or_of_the_certificate
     assert reporting.gather(estimate.bandit, plan).check is check
     assert reporting.gather(estimate, plan).check is check
     certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
-    unknown = replace(plan, estimate=None)
+    unknown = replace(plan, source=None)
     assert reporting.gather(estimate.bandit, unknown).check is None
     assert reporting.gather(estimate.bandit, unknown, certificate=certificate).check is certificate.check is not None
 

@@ -16,7 +16,7 @@ import typer
 from .._html import count
 from ..checks import check_writable
 from ..errors import InvalidArgument, InvalidData, InvalidFile, first_line
-from ..estimation.result import Estimate
+from ..estimation.result import Estimate, estimate_of
 from ..evaluation.compare import Comparison
 from ..evaluation.compare import compare as compare_policies
 from ..evaluation.off_policy import ENOUGH, METHODS
@@ -116,7 +116,7 @@ def _first(path: Path, horizon: int | None) -> tuple[Policy | Plan, LatentBandit
         with working("planning"):
             return make_plan(value, horizon=horizon), value
     planned: Policy | Plan = value
-    source = planned.estimate if isinstance(planned, Plan) else None
+    source = estimate_of(planned.source) if isinstance(planned, Plan) else None
     return planned, source or underlying_bandit(policy_of(planned))
 
 

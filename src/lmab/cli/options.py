@@ -21,7 +21,7 @@ from ..data.packing import pack
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidData, InvalidFile
 from ..estimation.check import Check
-from ..estimation.result import Estimate
+from ..estimation.result import Estimate, estimate_of
 from ..evaluation.certificate import Certificate
 from ..loading import load
 from ..model.bandit import LatentBandit
@@ -320,15 +320,16 @@ def load_policy(path: Path) -> Policy:
 
 def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]:
     """The plan with the estimate that it was made for; a certificate needs both."""
-    if not isinstance(planned, Plan) or planned.estimate is None:
+    estimate = estimate_of(planned.source) if isinstance(planned, Plan) else None
+    if not isinstance(planned, Plan) or estimate is None:
         raise InvalidFile(f"{path}: does not hold the estimate of its plan: make it with `lmab fit` and `lmab plan`")
-    return planned.estimate, planned
+    return estimate, planned
 
 
 def arms_behind(planned: Policy | Plan) -> Estimate | Policy:
     """What knows the arms of a plan: its model, because the policy of a fixed choice knows no names of arms."""
     if isinstance(planned, Plan):
-        return planned.policy if planned.estimate is None else planned.estimate
+        return estimate_of(planned.source) or planned.policy
     return planned
 
 
@@ -356,7 +357,7 @@ def n_types(text: str) -> int | str:
 
 def check_of(planned: Policy | Plan) -> Check | None:
     """The held-out check of the fit behind a plan; None where there is none."""
-    estimate = planned.estimate if isinstance(planned, Plan) else None
+    estimate = estimate_of(planned.source) if isinstance(planned, Plan) else None
     return None if estimate is None else estimate.check
 
 
@@ -368,7 +369,7 @@ def check_summary(planned: Policy | Plan) -> dict[str, Any] | None:
 
 def contradicted(planned: Policy | Plan) -> dict[str, str]:
     """Return the assumptions that the log of the fit contradicts, each with its sentence."""
-    estimate = planned.estimate if isinstance(planned, Plan) else None
+    estimate = estimate_of(planned.source) if isinstance(planned, Plan) else None
     return {} if estimate is None else estimate.contradicted
 
 
@@ -378,7 +379,7 @@ def tell_check(planned: Policy | Plan) -> None:
         note(sentence)
     check = check_of(planned)
     if check is None:
-        if isinstance(planned, Plan) and planned.estimate is not None:
+        if isinstance(planned, Plan) and planned.source is not None:
             note(NOT_CHECKED)
         return
     text = f"Held-out check of the fit: {check.verdict}"

@@ -10,6 +10,7 @@ import typer
 from .._html import best_fixed, steps_of
 from ..checks import check_writable
 from ..errors import Status
+from ..estimation.result import estimate_of
 from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
 from ..planning.plan import plan as make_plan
@@ -92,14 +93,15 @@ def _labels(text: str, bandit: LatentBandit) -> list[str | int]:
 
 def _tell_log(made: Plan, *, follows: bool, named: bool) -> None:
     """Say what the plan took from the log: whether arms repeat, and which arms were withdrawn."""
-    summary = None if made.estimate is None else made.estimate.log_summary
-    if made.estimate is None or summary is None:
+    estimate = estimate_of(made.source)
+    summary = None if estimate is None else estimate.log_summary
+    if estimate is None or summary is None:
         return
     if follows and made.repeats:
         say(f"A session may play an arm twice, because {summary.reason}; --no-repeats forbids it.")
     elif follows:
         say(f"No session plays an arm twice, because {summary.reason}; --repeats allows it.")
-    withdrawn = "" if named else summary.sentence_on_withdrawn(made.estimate.bandit)
+    withdrawn = "" if named else summary.sentence_on_withdrawn(estimate.bandit)
     if withdrawn:
         note(f"{withdrawn} The plan leaves them out; use --arms to name the arms to plan with.")
 

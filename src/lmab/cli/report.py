@@ -12,7 +12,7 @@ from .. import reporting
 from .._html import best_fixed, steps_of
 from ..checks import check_writable
 from ..errors import InvalidArgument
-from ..estimation.result import Estimate
+from ..estimation.result import Estimate, estimate_of
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
 from ..model.bandit import LatentBandit
@@ -115,7 +115,7 @@ def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: i
     if not isinstance(planned, Plan):
         return planned
     policy = planned.policy
-    source = planned.estimate if planned.fixed else policy
+    source = estimate_of(planned.source) if planned.fixed else policy
     own = source.bandit if isinstance(source, BeliefPolicy | Estimate) else None
     return planned if own == bandit and horizon in (None, planned.horizon) else policy
 

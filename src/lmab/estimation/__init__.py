@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .result import Progress as Progress
     from .result import Request as Request
     from .result import Starts as Starts
+    from .result import estimate_of as estimate_of
     from .traits.surface import Factors as Factors
     from .traits.traits import Traits as Traits
 

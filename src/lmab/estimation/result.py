@@ -23,6 +23,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.type_prior import TypePrior
+from ..planning.advice import Advice, SavedModel
 from .assumptions import Assumption, Assumptions, tested
 from .check import Calibration, Check, Gain, Replay
 from .information import Information, StandardErrors, standard_errors
@@ -321,6 +322,21 @@ class Estimate:
         found = {} if self.tested is None else self.tested.by_name
         return {name: one.sentence for name, one in found.items() if one.fires}
 
+    def advice(self) -> Advice:
+        """Return what follows for a plan from the log and the held-out check."""
+        summary, check, factors = self.log_summary, self.check, self.factors
+        return Advice(
+            repeats=summary is None or summary.repeats,
+            repeats_reason="" if summary is None else summary.reason,
+            longest=None if summary is None else summary.longest,
+            withdrawn=() if summary is None else tuple(summary.withdrawn),
+            withdrawn_note="" if summary is None else summary.sentence_on_withdrawn(self.bandit),
+            contradicted=tuple(self.contradicted),
+            refusal="" if check is None or check.agrees else check.refusal,
+            verdict="" if check is None else check.verdict,
+            remark="" if factors is None or factors.tell_arms_apart else factors.ranking,
+        )
+
     @property
     def n_sessions(self) -> int:
         """The number of sessions of the log."""
@@ -516,6 +532,13 @@ class Estimate:
         return (
             f"Estimate({self.bandit!r}, log-likelihood {self.log_likelihood:.4f}, BIC {self.bic:.4f}; {self.message})"
         )
+
+
+def estimate_of(source: object) -> Estimate | None:
+    """Return the estimate that is the `source` of a plan; None if the plan was made for another model."""
+    if isinstance(source, SavedModel):
+        return source.restored(Estimate.from_record)
+    return source if isinstance(source, Estimate) else None
 
 
 _PARTS: files.Makers = {

@@ -14,7 +14,7 @@ from ..checks import Rng, check_count, check_rng
 from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
-from ..estimation.result import Estimate
+from ..estimation.result import Estimate, estimate_of
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior
 from ..planning.problem import Plan, policy_of
@@ -215,7 +215,7 @@ def weigh(
 
 def _seen_before(policy: Policy | Plan, sessions: Sessions) -> tuple[str, ...]:
     """That the plan was made from this very log, as far as fingerprints tell."""
-    estimate = policy.estimate if isinstance(policy, Plan) else None
+    estimate = estimate_of(policy.source) if isinstance(policy, Plan) else None
     if estimate is None or Fingerprint.of(sessions) != estimate.log:
         return ()
     return (

@@ -14,13 +14,11 @@ from .._html import best_fixed
 from .._shapes import Array, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, LmabWarning, Status
-from ..estimation.check import Check
-from ..estimation.log_summary import LogSummary
-from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior, clustered
 from ..policies.ranking import Ranking
 from ..policies.wrappers import Relabelled
+from .advice import Advice, FittedModel
 from .certified import Certified
 from .exact import Exact
 from .lookahead import QMDP, Lookahead
@@ -90,7 +88,7 @@ def plan(
     """Find a near-optimal policy for sessions of `horizon` steps, and prove how good it is.
 
     Args:
-        bandit: the model to plan for, or what holds one as its `.bandit`; a plan remembers the `Estimate` it is for.
+        bandit: the model to plan for, or what holds one as its `.bandit`; an `Estimate` is kept as `plan.source`.
         horizon: steps per session.
         method: `Certified`, `Exact`, `PointBased`, `Lookahead`, `QMDP`, or a `Planner` of your own. None:
             `Certified()`; but `QMDP()`, which is greedy, for more than 10 steps without repeats on more than 64
@@ -126,7 +124,8 @@ def plan(
         >>> plan.policy.act_on([(0, 0.0)])
         1
     """
-    whole, estimate = _bandit(bandit), _estimate(bandit)
+    whole, source = _bandit(bandit), bandit if isinstance(bandit, FittedModel) else None
+    advice = Advice() if source is None else source.advice()
     if unnamed or horizon is None:
         given = f"{unnamed[0]!r} without a name" if unnamed else "None"
         raise InvalidArgument(
@@ -134,41 +133,39 @@ def plan(
             f"got {given}"
         )
     horizon = _check_horizon(horizon)
-    summary = None if estimate is None else estimate.log_summary
     notes = []
     if repeats is None:
-        repeats = summary is None or summary.repeats
-        if not repeats and summary is not None:
-            notes.append(f"no arm is played twice, because {summary.reason}")
+        repeats = advice.repeats
+        if not repeats:
+            notes.append(f"no arm is played twice, because {advice.repeats_reason}")
     if method is None:
         method = QMDP() if not repeats and horizon > LONG and whole.n_types > MANY else Certified()
     _check_method(method)
     bins = check_count("bins", bins, minimum=2)
     if not time_limit > 0:
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
-    kept = _planned_arms(whole, arms, summary)
+    kept = _planned_arms(whole, arms, advice.withdrawn)
     model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
-    if model is not whole and arms is None and summary is not None:
-        notes.append(summary.sentence_on_withdrawn(whole).rstrip("."))
-    if estimate is not None and estimate.contradicted:
-        notes.append(_MODEL_ONLY.format(" and ".join(map(repr, estimate.contradicted))))
+    if model is not whole and arms is None:
+        notes.append(advice.withdrawn_note.rstrip("."))
+    if advice.contradicted:
+        notes.append(_MODEL_ONLY.format(" and ".join(map(repr, advice.contradicted))))
     if not repeats and horizon > model.n_arms:
         raise InvalidArgument(
             f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}: plan fewer steps, or let "
             f"arms repeat with repeats=True (at the command line --repeats){''.join(f'; {note}' for note in notes)}"
         )
-    if summary is not None and horizon > summary.longest:
+    if advice.longest is not None and horizon > advice.longest:
         warnings.warn(
-            f"horizon must be at most {summary.longest}, the steps of the longest session of the log, for values that "
+            f"horizon must be at most {advice.longest}, the steps of the longest session of the log, for values that "
             f"the log supports, got {horizon}: the values of later steps rely on the model alone",
             LmabWarning,
             stacklevel=2,
         )
     planned = None if model is whole else tuple(kept.tolist())
-    check = None if estimate is None else estimate.check
-    if check is not None and not (anyway or check.agrees):
-        fixed = _fixed_choice(whole, kept, horizon, repeats, estimate, check)
-        return _with_notes(replace(fixed, kept_arms=planned), notes)
+    if advice.refusal and not anyway:
+        fixed = _fixed_choice(whole, kept, horizon, repeats, advice)
+        return _with_notes(replace(fixed, source=source, kept_arms=planned), notes)
     people = _people(bandit, model, type_prior, features)
     problem = _problem(model, horizon, bins, people, representatives)
     if isinstance(method, _COMPILED):
@@ -177,11 +174,10 @@ def plan(
     clock = Clock(time_limit, progress)
     made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
     made = _for_people(made, people, 0 if problem.priors is None else len(problem.priors))
-    verdict = "" if check is None else check.verdict
-    said = made.message + _remark(estimate)
+    message = made.message + (f"; {advice.remark}" if advice.remark else "")
     if model is not whole:
         made = replace(made, policy=Relabelled(made.policy, whole.arm_labels or range(whole.n_arms)))
-    made = replace(made, repeats=repeats, estimate=estimate, message=said, verdict=verdict, kept_arms=planned)
+    made = replace(made, repeats=repeats, source=source, message=message, verdict=advice.verdict, kept_arms=planned)
     return _with_notes(made, notes)
 
 
@@ -191,12 +187,11 @@ def _with_notes(made: Plan, notes: list[str]) -> Plan:
 
 
 def _planned_arms(
-    model: LatentBandit, arms: Iterable[str | int] | None, summary: LogSummary | None
+    model: LatentBandit, arms: Iterable[str | int] | None, withdrawn: tuple[int, ...]
 ) -> Integer[Array, "K"]:
     """Return the numbers of the arms to plan with."""
     names = model.arm_labels or tuple(range(model.n_arms))
     if arms is None:
-        withdrawn = () if summary is None else summary.withdrawn
         kept = np.setdiff1d(np.arange(model.n_arms), np.array(withdrawn, np.int64))
         return kept if len(kept) else np.arange(model.n_arms)
     numbers = {name: number for number, name in enumerate(names)}
@@ -213,8 +208,7 @@ def _fixed_choice(
     kept: Integer[Array, "K"],
     horizon: int,
     repeats: bool,
-    estimate: Estimate | None,
-    held_out: Check,
+    advice: Advice,
 ) -> Plan:
     """The plan that ignores what it sees; with one type, which is all that the log supports, it is optimal."""
     model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
@@ -223,10 +217,10 @@ def _fixed_choice(
     order = [*best.tolist(), *others[~np.isin(others, kept)].tolist()]
     policy = Ranking(order, horizon=horizon, repeats=repeats, arm_labels=whole.arm_labels)
     other = "" if model.n_types == 1 else "; anyway=True plans with them"
-    message = f"{best_fixed(repeats)}, because {held_out.refusal}{other}"
+    message = f"{best_fixed(repeats)}, because {advice.refusal}{other}"
     return Plan(
-        policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, estimate=estimate, fixed=True,
-        verdict=held_out.verdict,
+        policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, fixed=True,
+        verdict=advice.verdict,
     )  # fmt: skip
 
 
@@ -297,16 +291,6 @@ def _bandit(given: Any) -> LatentBandit:
             f"{type(given).__name__}"
         )
     return bandit
-
-
-def _estimate(given: object) -> Estimate | None:
-    return given if isinstance(given, Estimate) else None
-
-
-def _remark(estimate: Estimate | None) -> str:
-    """That a traits model tells everybody the same arms, where it does."""
-    factors = None if estimate is None else estimate.factors
-    return "" if factors is None or factors.tell_arms_apart else f"; {factors.ranking}"
 
 
 def _check_horizon(horizon: Any) -> int:

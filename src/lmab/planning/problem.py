@@ -17,7 +17,6 @@ from .._kernel.arrays import TINY
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, Status
-from ..estimation.result import Estimate
 from ..model.attrition_values import (
     KnownTypeValues,
     arm_orders_by_type,
@@ -28,6 +27,7 @@ from ..model.attrition_values import (
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
 from ..policies.policy import Policy, restore_policy
+from .advice import FittedModel, SavedModel
 from .step_model import StepModel
 
 _ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
@@ -416,7 +416,7 @@ class Plan:
     message: str  # what was done and what it means, in a sentence or two
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
-    estimate: Estimate | None = field(repr=False, default=None)  # the estimate that was planned on; None for a bandit
+    source: FittedModel | SavedModel | None = field(repr=False, default=None)  # the fitted model; None for a bandit
     by_prior: PriorBounds | None = field(repr=False, default=None)  # the bounds at any prior; None: one prior for all
     fixed: bool = False  # the plan is the best fixed choice, because held-out sessions support no types
     verdict: str = ""  # what held-out sessions said about the types of the estimate; empty where nobody asked them
@@ -436,7 +436,7 @@ class Plan:
     @property
     def people_leave(self) -> bool:
         """Whether the model has people who leave: then the bounds are those of a session until they do."""
-        model = getattr(self.policy, "bandit", None) or (None if self.estimate is None else self.estimate.bandit)
+        model = getattr(self.policy, "bandit", None) or (None if self.source is None else self.source.bandit)
         return getattr(model, "leaving", None) is not None
 
     def of_kept_arms(self, bandit: LatentBandit) -> LatentBandit:
@@ -472,28 +472,29 @@ class Plan:
         return Bounds(seconds, float(lower[0]), float(upper[0]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to `path`, with the policy and the estimate; `lmab.load` gives the same plan back."""
+        """Write to `path`, with the policy and the fitted model; `lmab.load` gives the same plan back."""
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        plain = files.encode(self, "plan", without=("policy", "trace", "estimate", "by_prior"))
+        plain = files.encode(self, "plan", without=("policy", "trace", "source", "by_prior"))
         nested = {"policy": self.policy.record()}
         if self.by_prior is not None:
             nested["by_prior"] = files.Record("prior_bounds", arrays=vars(self.by_prior))
-        if self.estimate is not None:
-            nested["estimate"] = self.estimate.record()
+        if self.source is not None:
+            nested["estimate"] = self.source.record()
         return files.Record(plain.kind, plain.fields, {"trace": np.array(self.trace).reshape(-1, 3)}, nested)
 
     @classmethod
     def from_record(cls, record: files.Record) -> Plan:
         check_count("horizon", record.fields["horizon"])
-        found, bounds = record.records.get("estimate"), record.records.get("by_prior")
+        model, bounds = record.records.get("estimate"), record.records.get("by_prior")
+        records = {name: part for name, part in record.records.items() if name != "estimate"}
         return files.decode(
-            record,
+            replace(record, records=records),
             cls,
             policy=restore_policy(record.records["policy"]),
             trace=tuple(Bounds(*row) for row in record.arrays["trace"].tolist()),
-            estimate=None if found is None else Estimate.from_record(found),
+            source=None if model is None else SavedModel(model),
             by_prior=None if bounds is None else PriorBounds(**bounds.arrays),
         )
 

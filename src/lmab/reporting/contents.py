@@ -15,7 +15,7 @@ from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.check import Calibration, Check
-from ..estimation.result import Curve, Estimate
+from ..estimation.result import Curve, Estimate, estimate_of
 from ..estimation.traits.surface import Factors
 from ..evaluation.baselines import Baselines, Segment, segments_of
 from ..evaluation.certificate import Certificate, Verdict
@@ -218,7 +218,7 @@ def _estimate_behind(model: LatentBandit | Estimate, policy: Policy | Plan | Non
     """The estimate that is given, or that the plan was made for; None where there is neither."""
     if isinstance(model, Estimate):
         return model
-    return policy.estimate if isinstance(policy, Plan) else None
+    return estimate_of(policy.source) if isinstance(policy, Plan) else None
 
 
 def _check_behind(estimate: Estimate | None, certificate: Certificate | None) -> Check | None:

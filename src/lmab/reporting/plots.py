@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import InvalidArgument, LmabError
 from ..estimation.check import Calibration
-from ..estimation.result import Curve
+from ..estimation.result import Curve, estimate_of
 from ..evaluation.value import prior_behind
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
@@ -61,7 +61,7 @@ def plot_worth(bandit: LatentBandit, plan: Plan, *, ax: Any = None) -> Any:
             f"plot_worth must get a LatentBandit and a Plan, got a {type(bandit).__name__} and a {type(plan).__name__}"
         )
     ax = _axes(ax, (6, 2))
-    prior = prior_behind(plan, bandit if plan.estimate is None else plan.estimate)
+    prior = prior_behind(plan, estimate_of(plan.source) or bandit)
     worth = measure(
         bandit, plan.policy, plan.upper, plan.horizon, repeats=plan.repeats, type_prior=prior, arms=plan.kept_arms
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float
 from ..errors import LmabError
+from ..estimation.result import estimate_of
 from ..loading import load
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
@@ -112,7 +113,7 @@ def read_version(body: bytes, defaults: Defaults) -> Version:
     if not isinstance(found, Policy | Plan):
         raise Problem("bad-policy", f"the file must hold a policy, got a {type(found).__name__}")
     version = _version(name_of(body), policy_of(found), defaults)
-    estimate = found.estimate if isinstance(found, Plan) else None
+    estimate = estimate_of(found.source) if isinstance(found, Plan) else None
     return version if estimate is None else replace(version, left_out=estimate.left_out)
 
 

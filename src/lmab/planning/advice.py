@@ -1,0 +1,69 @@
+"""Advice: what a fitted model tells `plan` about its log and its held-out check.
+
+Planning does not know how models are estimated. Whatever is fitted to a log may implement `FittedModel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from .. import files
+from ..model.bandit import LatentBandit
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What follows for a plan from the log that a model was fitted to; by default nothing."""
+
+    repeats: bool = True  # whether a session may play an arm twice
+    repeats_reason: str = ""
+    longest: int | None = None  # steps of the longest session of the log
+    withdrawn: tuple[int, ...] = ()  # arms that were withdrawn before the end of the log
+    withdrawn_note: str = ""
+    contradicted: tuple[str, ...] = ()  # names of the assumptions that the log contradicts
+    refusal: str = ""  # why held-out sessions do not support the types; empty if they do, or were not asked
+    verdict: str = ""  # result of the check on held-out sessions
+    remark: str = ""  # a sentence for the message of the plan
+
+
+@runtime_checkable
+class FittedModel(Protocol):
+    """A model that was fitted to a log, such as an `Estimate`; the plan keeps it as its `source`."""
+
+    @property
+    def bandit(self) -> LatentBandit:
+        """The model."""
+
+    def advice(self) -> Advice:
+        """Return what follows for a plan from the log."""
+
+    def record(self) -> files.Record:
+        """Return the model as a file holds it."""
+
+
+class SavedModel:
+    """The fitted model in the file of a plan; it is restored when it is first needed."""
+
+    def __init__(self, record: files.Record) -> None:
+        self._record = record
+        self._value: Any = None
+
+    @property
+    def bandit(self) -> LatentBandit:
+        """The bandit of the model."""
+        return LatentBandit.from_record(self._record.records["bandit"])
+
+    def record(self) -> files.Record:
+        """Return the model as the file holds it."""
+        return self._record
+
+    def restored(self, restore: Callable[[files.Record], Value]) -> Value:
+        """Return what `restore` makes of the record; it is called once."""
+        if self._value is None:
+            self._value = restore(self._record)
+        value: Value = self._value
+        return value
