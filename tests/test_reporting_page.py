@@ -471,7 +471,7 @@ def test_a_plan_that_follows_a_check_without_types_is_shown_as_the_best_fixed_ch
     assert contents.worth.policy.mean == pytest.approx(contents.worth.fixed)
     said = Reader(reporting.render(contents)).text
     assert "because held-out sessions do not support latent types. It earns" in said
-    for other in ("no policy", "Show everyone the same instead", "type known from the start", "belief"):
+    for other in ("no policy", "Use the best fixed arms instead", "latent type known at step 1", "belief"):
         assert other not in said
     assert contents.tree is None
     averages = estimate.bandit.weights @ estimate.bandit.means

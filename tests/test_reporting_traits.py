@@ -39,7 +39,7 @@ def test_the_page_shows_factors_and_people_instead_of_types(estimate, plan, log)
     assert "Uncertainty of factor scores" in text
     assert "fifths of all sessions along factor 1" in text
     assert "Arms by types" not in text
-    assert "64 hidden types" not in text
+    assert "64 latent types" not in text
     assert ">type 5<" in text
     assert ">type 6<" not in text
 

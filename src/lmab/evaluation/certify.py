@@ -98,8 +98,9 @@ def certify(
         n_draws: models drawn in each way.
         rng: where the draws come from.
         backend: where the pass over a packed log runs that the second way needs, as for `lmab.fit`.
-        time_limit: seconds after which only 20 models of each way are planned for, and the certificate says so. The
-            draws themselves take their time.
+        time_limit: seconds that planning for the drawn models may take. At least 20 models of each way are planned
+            for, by simulation with fewer sessions if that takes too long; the certificate says how many, and its
+            intervals include the error of the simulation. Drawing the models is not limited.
         progress: called after each model with how many were planned for, how many there are, and about how many
             seconds are left.
 
@@ -136,7 +137,9 @@ def certify(
     below = _BELOW if reacts(deviations) or estimate.selection is not None else 1.0
     told = _told(estimate, found.n_parameters)
     further = _FURTHER if hardly_told(told) else 1.0
-    bounded = replace(plan, upper=max(min(plan.upper, _optimum(estimate, plan)), found.own))
+    bounded = replace(
+        plan, upper=max(min(plan.upper, _optimum(estimate, plan, min(_EXACT_SECONDS, pace.left))), found.own)
+    )
     value, optimum, regret, gain, undone = _intervals(
         bounded, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
     )  # fmt: skip
@@ -189,20 +192,20 @@ def certify(
     )
 
 
-def _optimum(estimate: Estimate, plan: Plan) -> float:
-    """Return the optimum on the estimate if dynamic programming over counts is quick, else infinity.
+def _optimum(estimate: Estimate, plan: Plan, seconds: float) -> float:
+    """Return the optimum on the estimate if dynamic programming over counts takes less than `seconds`, else infinity.
 
     The bound of a plan that stopped at its gap would be counted as regret that better planning could remove.
     """
     gap = plan.upper - plan.lower
     if gap <= 0 or plan.fixed or not plan.repeats or plan.policy.type_prior is not None or estimate.factors is not None:
         return np.inf
-    if estimate.bandit.rewards.values is None:
+    if estimate.bandit.rewards.values is None or seconds <= 0:
         return np.inf
     method = Exact(max_states=_EXACT_STATES)
     try:
         model = plan.of_kept_arms(estimate.bandit)
-        found = make_plan(model, horizon=plan.horizon, method=method, time_limit=_EXACT_SECONDS)
+        found = make_plan(model, horizon=plan.horizon, method=method, time_limit=seconds)
     except TooLarge:
         return np.inf
     return found.upper

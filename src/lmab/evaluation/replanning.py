@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
+from ..errors import TooLarge
 from ..estimation.information import Information
 from ..estimation.result import Estimate
 from ..estimation.traits.coordinates import TraitCoordinates, hidden_size
@@ -54,6 +55,9 @@ _POOL = 24  # Of many arms so many are planned with: the best of every type and 
 _MANY = 200  # arms
 WRITTEN_OUT = 10_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
+_LEAST_CROWD = 64  # simulated sessions if time is short; intervals add the standard error
+_PLAYS = 3  # simulations for a drawn model: of the plan, and of its own plan on it and on the estimate
+_AS_LONG = 2.0  # times as long as writing out the plan takes replanning for a model, about
 LEAST_MODELS = 20  # drawn models of a set that are planned for whatever the time limit is
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
 Progress = Callable[[int, int, float], None]  # models planned for, models in all, and seconds that are left, about
@@ -75,6 +79,20 @@ class Pace:
         self._n_sets, self._ahead = n_sets, n_sets * n_draws
         self._planned, self._spent = 0, 0.0
         self.left_out = 0  # models that were drawn and not planned for
+
+    def affordable(self, seconds: float) -> float:
+        """Return the share of some work for each model that leaves time for the least number of models.
+
+        Args:
+            seconds: time that the work takes for one model; half of the time that is left may be spent on it.
+        """
+        least = seconds * LEAST_MODELS * max(self._n_sets, 1)
+        return min(0.5 * max(self.left, 0.0) / least, 1.0) if least > 0 else 1.0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the time limit."""
+        return self._until - perf_counter()
 
     def some(self, drawn: Iterable[_Model], n: int) -> Iterator[_Model]:
         """Yield the models of a set, n in all, as long as there is time for it."""
@@ -186,6 +204,7 @@ class Replanner:
         bandit, plan, self._played = among_planned(bandit, plan, played)
         self._plan, self.pace = plan, pace or Pace()
         self._cut = Cut.of(bandit, plan.horizon)
+        began = perf_counter()
         self.exact = self._cut is None and self._groups.exact  # nothing was cut, and nobody grouped with others
         self._bandit, self.tree = self._written_out(bandit)
         self.own = worth(self.tree, self._groups.mass, self._bandit)  # value of the policy on the estimate
@@ -197,6 +216,8 @@ class Replanner:
             if self._cut is not None:
                 self._bandit, self.tree = self._written_out(bandit)
         self._branches = Branches.of(self.tree)
+        if self.pace.affordable(_AS_LONG * (perf_counter() - began)) < 1:
+            raise TooLarge("replanning with all histories for the least number of models takes more time than is left")
 
     def _written_out(self, bandit: LatentBandit) -> tuple[LatentBandit, DecisionTree]:
         """Return the estimate with rewards as they are cut, and the tree of the plan on it."""
@@ -389,7 +410,14 @@ class CrowdReplanner:
         self.values, self.leaves = bandit.rewards.values, bandit.leaving is not None
         self.baselines = _baselines(plan, bandit, self._groups)
         self._crowds: dict[int, Crowd] = {}
+        self._size = _CROWD
+        began = perf_counter()
         found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
+        share = self.pace.affordable(_PLAYS * (perf_counter() - began))
+        if share < 1:
+            self._size = max(round(share * _CROWD), min(_LEAST_CROWD, _CROWD))
+            self._crowds = {}
+            found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
         self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
         vectors = isinstance(plan.policy, VectorPolicy) and plan.repeats and bandit.rewards.discrete
         self._tree = merged(plan.policy, bandit, self._groups.mass) if vectors else None  # type: ignore[arg-type]
@@ -421,7 +449,7 @@ class CrowdReplanner:
         stays: Float[Array, "Z"] | None = None,
     ) -> Earned:
         if model.n_types not in self._crowds:
-            made = Crowd.of(model.n_types, self._plan.horizon, self._rng, len(self._groups))
+            made = Crowd.of(model.n_types, self._plan.horizon, self._rng, len(self._groups), self._size)
             self._crowds[model.n_types] = made
         mass = self._groups.masses(weights)
         return self._crowds[model.n_types].play(
@@ -531,10 +559,12 @@ class Crowd:
     luck: Float[Array, "n H"]
 
     @classmethod
-    def of(cls, n_types: int, horizon: int, rng: np.random.Generator, n_groups: int = 1) -> Crowd:
-        """As many sessions of each type and group as make about `_CROWD` in all, every second with luck reversed."""
+    def of(
+        cls, n_types: int, horizon: int, rng: np.random.Generator, n_groups: int = 1, size: int | None = None
+    ) -> Crowd:
+        """Draw about `size` sessions, as many of each type and group, every second one with reversed luck."""
         n_kinds = n_types * n_groups
-        each = max(round(_CROWD / n_kinds), 1)
+        each = max(round((_CROWD if size is None else size) / n_kinds), 1)
         luck = rng.random((each, n_kinds, horizon))
         luck[1::2] = 1 - luck[: 2 * (each // 2) : 2]
         kinds = np.tile(np.arange(n_kinds), each)
