@@ -88,7 +88,7 @@ def test_a_log_with_more_cells_than_fit_is_looked_at_in_part_and_says_so(monkeyp
     found = lmab.fit(rows, n_types=2, method=EM(restarts=2, prior=1.0), rng=0, check=False)
     said = [part for part in found.message.split("; ") if part.startswith("estimated from")]
     assert len(said) == 1
-    number = int(said[0].split(" of the ")[0])
+    number = int(said[0].removeprefix("estimated from ").split(" of the ")[0])
     assert said[0] == f"estimated from {number} of the 200 sessions"
     assert 0 < number <= 80
     assert found.log_likelihood == pytest.approx(
