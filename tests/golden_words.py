@@ -224,7 +224,6 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "least weights": lambda: refused(
         lambda: learning.Run(learning.EDMoments(2, w_min="tried"), n_arms=5, horizon=4, n_sessions=20, rng=0).ask()
     ),
-    "no horizon": lambda: refused(lambda: lmab.plan(BINARY)),
     "no repeats beyond the arms": lambda: refused(lambda: lmab.plan(BINARY, horizon=9, repeats=False)),
 }
 

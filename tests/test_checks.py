@@ -69,7 +69,7 @@ def test_whole_floats_count_as_integers():
 def test_the_flow_takes_numbers_as_r_passes_them():
     """Through reticulate every number of R is a float."""
     bandit = lmab.random_bandit(2.0, 4.0, rng=0.0)
-    log = lmab.simulate(bandit, lmab.Uniform(4.0), n_sessions=200.0, horizon=3.0, rng=0.0)
+    log = lmab.simulate(bandit, lmab.Uniform(4.0), n_sessions=200.0, horizon=3.0, rng=0.0)  # type: ignore[call-overload]
     log = lmab.Sessions.from_arrays(log.arms.reshape(-1, 3).astype(float), log.rewards.reshape(-1, 3), n_arms=4.0)
     estimate = lmab.fit(log, n_types=2.0, method=lmab.EM(restarts=2.0), rng=0.0)
     plan = lmab.plan(estimate, horizon=3.0, method=lmab.Exact(), anyway=True)

@@ -172,7 +172,7 @@ def test_rng_is_needed(sessions):
     with pytest.raises(InvalidArgument, match=r"rng must be a numpy\.random\.Generator"):
         lmab.fit(sessions, n_types=2, rng=-7)
     with pytest.raises(InvalidArgument, match="rng must be given, because the starts are random: a seed such as rng=0"):
-        lmab.fit(sessions, n_types=2)
+        lmab.fit(sessions, n_types=2, rng=None)
 
 
 def test_a_seed_is_a_generator(sessions):

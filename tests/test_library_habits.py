@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import typing
 import warnings
 from pathlib import Path
 
@@ -208,13 +210,38 @@ def test_the_number_of_types_is_found_in_few_steps_where_normal_rewards_do_not_f
 def test_what_people_try_first_is_answered_by_what_to_say():
     with pytest.raises(InvalidArgument, match=r"act_on"):
         lmab.Greedy(BANDIT, horizon=4).act([(0, 1.0)])
-    for wrong in ((), (3,)):
-        with pytest.raises(InvalidArgument, match=r"horizon must be given by its name, as in lmab\.plan"):
-            lmab.plan(BANDIT, *wrong)
     for call in (
-        lambda: lmab.random_bandit(2, 3),
-        lambda: lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=2, horizon=2),
-        lambda: lmab.fit(lmab.Sessions.from_arrays([[0, 1]], [[0.0, 1.0]])),
+        lambda: lmab.random_bandit(2, 3, rng=None),
+        lambda: lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=2, horizon=2, rng=None),  # type: ignore[call-overload]
+        lambda: lmab.fit(lmab.Sessions.from_arrays([[0, 1]], [[0.0, 1.0]]), rng=None),
     ):
         with pytest.raises(InvalidArgument, match=r"rng must be given, because .*: a seed such as rng=0"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("function", "required"),
+    [
+        (lmab.plan, {"bandit", "horizon"}),
+        (lmab.fit, {"sessions", "rng"}),
+        (lmab.random_bandit, {"n_types", "n_arms", "rng"}),
+        (lmab.Simulator, {"bandit", "horizon", "rng"}),
+        (lmab.learn, {"environment", "learner", "n_sessions", "rng"}),
+        (lmab.learning.Run, {"learner", "rng"}),
+        (lmab.certify, {"estimate", "plan", "sessions", "rng"}),
+        (lmab.evaluate, {"policy", "source", "horizon"}),
+    ],
+)
+def test_a_signature_requires_what_every_call_needs(function, required):
+    """A type checker then rejects calls that would always fail."""
+    parameters = inspect.signature(function).parameters.values()
+    plain = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    assert {one.name for one in plain if one.default is one.empty} == required
+
+
+def test_simulate_requires_its_numbers_with_a_policy_and_not_with_arms():
+    with_policy, with_arms = map(inspect.signature, typing.get_overloads(lmab.simulate))
+    for name in ("n_sessions", "horizon"):
+        assert with_policy.parameters[name].default is inspect.Parameter.empty
+        assert with_arms.parameters[name].default is None
+    assert all(one.parameters["rng"].default is inspect.Parameter.empty for one in (with_policy, with_arms))

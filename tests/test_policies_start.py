@@ -162,9 +162,3 @@ def test_errors_say_what_to_call_instead():
         policy.act([(0, 1.0)])
     with pytest.raises(InvalidArgument, match="state must be what"):
         policy.observe([(0, 1.0)], 0, 1.0)
-    with pytest.raises(
-        InvalidArgument, match=r"horizon must be given by its name, as in lmab.plan\(estimate, horizon=6\)"
-    ):
-        lmab.plan(BANDIT, 6)
-    with pytest.raises(InvalidArgument, match="horizon must be given by its name"):
-        lmab.plan(BANDIT)

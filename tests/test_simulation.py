@@ -154,10 +154,10 @@ def test_what_a_type_prior_needs():
             bandit, [[0]], type_prior=lmab.TypePrior.constant([0.5, 0.5]), features=pd.DataFrame({"a": [1]}), rng=0
         )
     with pytest.raises(InvalidArgument, match="type_prior must be a TypePrior or None, got a list"):
-        simulate(bandit, [[0]], type_prior=[0.5, 0.5], rng=0)
+        simulate(bandit, [[0]], type_prior=[0.5, 0.5], rng=0)  # type: ignore[call-overload]
     plan = lmab.plan(bandit, horizon=1)
     with pytest.raises(InvalidArgument, match=r"policy must be a Policy or an \(n, H\) array of arms, got Plan$"):
-        simulate(bandit, plan, n_sessions=1, horizon=1, type_prior=lmab.TypePrior.constant([0.5, 0.5]), rng=0)
+        simulate(bandit, plan, n_sessions=1, horizon=1, type_prior=lmab.TypePrior.constant([0.5, 0.5]), rng=0)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(("given", "kind"), [("uniform", "str"), (3, "int"), ([[0.5]], "list"), ({}, "dict")])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ._shapes import Array, Bool, Float, Integer, Shaped
 from .checks import Rng, check_count, check_rng
@@ -20,6 +21,30 @@ from .policies.policy import Policy, State
 _CHUNK = 8192  # sessions simulated at once: their state stays in cache
 
 
+@overload
+def simulate(
+    bandit: LatentBandit,
+    policy: Policy,
+    *,
+    n_sessions: int,
+    horizon: int,
+    type_prior: TypePrior | None = None,
+    features: Mapping[str, Any] | None = None,
+    persons: Any = None,
+    rng: Rng,
+) -> Sessions: ...
+@overload
+def simulate(
+    bandit: LatentBandit,
+    policy: ArrayLike,
+    *,
+    n_sessions: int | None = None,
+    horizon: int | None = None,
+    type_prior: TypePrior | None = None,
+    features: Mapping[str, Any] | None = None,
+    persons: Any = None,
+    rng: Rng,
+) -> Sessions: ...
 def simulate(
     bandit: LatentBandit,
     policy: Policy | Any,
@@ -29,7 +54,7 @@ def simulate(
     type_prior: TypePrior | None = None,
     features: Mapping[str, Any] | None = None,
     persons: Any = None,
-    rng: Rng | None = None,
+    rng: Rng,
 ) -> Sessions:
     """Play `n_sessions` sessions of `horizon` steps; where people leave, of at most so many.
 
@@ -236,7 +261,7 @@ class Simulator:
         (100, 500)
     """
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng | None = None) -> None:
+    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng) -> None:
         self._bandit = bandit
         self._rng = check_rng(rng, "sessions are drawn at random")
         self.horizon = check_count("horizon", horizon)

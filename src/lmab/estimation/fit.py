@@ -66,7 +66,7 @@ def fit(
     values: Any = None,
     scale: float | None = None,
     leaving: str = "auto",
-    rng: Rng | None = None,
+    rng: Rng,
     progress: Observer | None = None,
     backend: Any = None,
     start: LatentBandit | None = None,

@@ -72,7 +72,7 @@ def certify(
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
-    rng: Rng | None = None,
+    rng: Rng,
     backend: Any = None,
     time_limit: float = math.inf,
     progress: Progress | None = None,

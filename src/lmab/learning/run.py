@@ -58,7 +58,7 @@ class Run:
         Learned(VectorPolicy from 1000 sessions: explore 500, thompson 500)
     """
 
-    def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng | None = None, **settings: Any) -> None:
+    def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng, **settings: Any) -> None:
         if not isinstance(learner, Learner):
             raise InvalidArgument(f"learner must be a Learner such as DirectMLE(4), got {learner!r}")
         if task is not None and settings:
@@ -161,7 +161,7 @@ def learn(
     learner: Learner,
     *,
     n_sessions: int,
-    rng: Rng | None = None,
+    rng: Rng,
     planner: Planner = CERTIFIED,
     time_limit: float = 60.0,
     rewards: str | None = None,

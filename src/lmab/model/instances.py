@@ -14,9 +14,7 @@ from .bandit import LatentBandit
 Means = Float[Array, "M A"]
 
 
-def random_bandit(
-    n_types: int, n_arms: int, *, rank: int = 4, kind: str = "spherical", rng: Rng | None = None
-) -> LatentBandit:
+def random_bandit(n_types: int, n_arms: int, *, rank: int = 4, kind: str = "spherical", rng: Rng) -> LatentBandit:
     """Draw a Bernoulli latent bandit.
 
     Kinds:

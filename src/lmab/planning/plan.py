@@ -72,8 +72,8 @@ class HasBandit(Protocol):
 
 def plan(
     bandit: LatentBandit | HasBandit,
-    *unnamed: Any,
-    horizon: int | None = None,
+    *,
+    horizon: int,
     method: Planner | None = None,
     time_limit: float = 60.0,
     repeats: bool | None = None,
@@ -126,12 +126,6 @@ def plan(
     """
     whole, source = _bandit(bandit), bandit if isinstance(bandit, FittedModel) else None
     advice = Advice() if source is None else source.advice()
-    if unnamed or horizon is None:
-        given = f"{unnamed[0]!r} without a name" if unnamed else "None"
-        raise InvalidArgument(
-            f"horizon must be given by its name, as in lmab.plan(estimate, horizon={unnamed[0] if unnamed else 6!r}), "
-            f"got {given}"
-        )
     horizon = _check_horizon(horizon)
     notes = []
     if repeats is None:
