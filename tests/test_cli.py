@@ -56,7 +56,7 @@ def test_a_command_that_does_not_exist_is_refused(monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def demonstration(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "new"
-    return folder, json.loads(RUNNER.invoke(app, ["demo", "--json", "-o", str(folder)]).output)
+    return folder, json.loads(RUNNER.invoke(app, ["demo", "--json", "-o", str(folder)]).stdout)
 
 
 def test_the_demo_goes_the_whole_way_and_gains_in_truth(demonstration):
@@ -134,11 +134,11 @@ def test_a_problem_is_one_line_and_exit_code_one(monkeypatch, capsys):
 
 def test_reproduce_runs_resumes_and_draws(tmp_path):
     command = ["reproduce", "planning", "--quick", "--jobs", "1", "--out", str(tmp_path), "--json"]
-    (first,) = json.loads(RUNNER.invoke(app, command).output)
+    (first,) = json.loads(RUNNER.invoke(app, command).stdout)
     assert first["done"] == first["trials"] > 0
     assert first["failed"] == []
     rows = (tmp_path / "rows.jsonl").read_text()
-    (again,) = json.loads(RUNNER.invoke(app, [*command, "--plot-only"]).output)
+    (again,) = json.loads(RUNNER.invoke(app, [*command, "--plot-only"]).stdout)
     assert again == first
     assert (tmp_path / "rows.jsonl").read_text() == rows
     assert (tmp_path / "figures" / "planning.svg").exists()
@@ -148,7 +148,7 @@ def test_reproduce_runs_resumes_and_draws(tmp_path):
 
 
 def _runs_stored_trials_again(folder, command):
-    told = json.loads(RUNNER.invoke(app, [*command, "--again", "3"]).output)
+    told = json.loads(RUNNER.invoke(app, [*command, "--again", "3"]).stdout)
     assert told["unlike"] == []
     assert sum(line["rows"] for line in told["methods"]) == 3
     assert all(line["equal to the bit"] == line["of this machine"] == line["rows"] for line in told["methods"])
@@ -168,7 +168,7 @@ def test_reproduce_draws_the_figures_of_the_paper(tmp_path):
     rows = Path(__file__).parent.parent / "docs" / "reproduction" / "rows.csv.gz"
     (tmp_path / "rows.csv.gz").write_bytes(rows.read_bytes())
     command = ["reproduce", "figure3", "regimes", "--full", "--plot-only", "--out", str(tmp_path), "--json"]
-    answers = json.loads(RUNNER.invoke(app, command).output)
+    answers = json.loads(RUNNER.invoke(app, command).stdout)
     assert [answer["study"] for answer in answers] == ["fig3a", "fig3b", "figure3", "regimes"]
     assert answers[0]["figures"] == answers[1]["figures"] == []
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}
@@ -176,7 +176,7 @@ def test_reproduce_draws_the_figures_of_the_paper(tmp_path):
 
 
 def test_reproduce_lists_and_refuses():
-    listed = json.loads(RUNNER.invoke(app, ["reproduce", "--list", "--json"]).output)
+    listed = json.loads(RUNNER.invoke(app, ["reproduce", "--list", "--json"]).stdout)
     assert "planning" in [study["name"] for study in listed]
     assert "planning" in RUNNER.invoke(app, ["reproduce", "--list"]).output
     unknown = RUNNER.invoke(app, ["reproduce", "nonsense"])
@@ -194,7 +194,7 @@ def test_learn_compares_with_the_genie_and_writes_the_policy(tmp_path):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5], [0.1, 0.3, 0.6]])
     bandit.save(truth)
     options = ["learn", str(truth), "--horizon", "4", "--types", "2", "--sessions", "2000"]
-    answer = json.loads(RUNNER.invoke(app, [*options, "--json", "-o", str(policy)]).output)
+    answer = json.loads(RUNNER.invoke(app, [*options, "--json", "-o", str(policy)]).stdout)
     assert answer["sessions_used"] == 2000
     assert 0.98 * answer["genie"] <= answer["value"] <= answer["genie"] * 1.01
     assert lmab.evaluate(lmab.load(policy), bandit, horizon=4).mean == answer["value"]
@@ -206,7 +206,7 @@ def test_learn_compares_with_the_genie_and_writes_the_policy(tmp_path):
     assert "must hold a model, holds a policy" in str(wrong.exception)
     gaussian = lmab.LatentBandit.gaussian([0.5, 0.5], np.eye(2) * 3)
     gaussian.save(truth)
-    answer = json.loads(RUNNER.invoke(app, [*options, "--json"]).output)
+    answer = json.loads(RUNNER.invoke(app, [*options, "--json"]).stdout)
     assert answer["value_stderr"] > 0
 
 

@@ -31,7 +31,7 @@ def run(*arguments: object) -> dict:
     """The JSON of a command that must succeed."""
     result = RUNNER.invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)
+    return json.loads(result.stdout)
 
 
 def text(*arguments: object) -> str:

@@ -194,7 +194,7 @@ def test_refit_says_lines_or_json(tmp_path):
     answer = RUNNER.invoke(app, words)
     assert answer.exit_code == 0, answer.output
     assert answer.output.splitlines() == ["The store holds 0 sessions; 200 are needed. Kept uniform."]
-    told = json.loads(RUNNER.invoke(app, [*words, "--json"]).output)
+    told = json.loads(RUNNER.invoke(app, [*words, "--json"]).stdout)
     assert (told["outcome"], told["version"], told["notes"]) == ("waits", None, [])
 
 
@@ -241,7 +241,7 @@ def test_what_a_refit_warns_of_is_told_after_its_lines(tmp_path, monkeypatch):
     make_store(tmp_path / "x.db")
     words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
     assert RUNNER.invoke(app, words).output.splitlines() == ["one", "note: few sessions"]
-    assert json.loads(RUNNER.invoke(app, [*words, "--json"]).output)["notes"] == ["few sessions"]
+    assert json.loads(RUNNER.invoke(app, [*words, "--json"]).stdout)["notes"] == ["few sessions"]
 
 
 def test_the_client_on_the_page_is_the_example_and_it_works(tmp_path):

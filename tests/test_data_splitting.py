@@ -126,6 +126,6 @@ def test_the_command_writes_logs_that_fit_reads(tmp_path):
              for side in ("train", "test")]  # fmt: skip
     assert sum(sizes) == 300
     assert all(size % 3 == 0 for size in sizes)
-    told = json.loads(CliRunner().invoke(app, ["split", str(path), "--session", "visit", "--json"]).output)
+    told = json.loads(CliRunner().invoke(app, ["split", str(path), "--session", "visit", "--json"]).stdout)
     assert told["unit"] == "session"
     assert told["n_train"] + told["n_test"] == 300

@@ -599,11 +599,11 @@ def test_the_commands_repeat_the_check(road, tmp_path):
         assert shown.exit_code == 0, shown.output
         assert estimate.check.verdict in shown.output
         assert ("note: Held-out check" in shown.output) is not real
-        answer = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).output)
+        answer = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)
         assert answer["check"] == {"agrees": real, "verdict": estimate.check.verdict}
     page = ["report", str(folder / "model.lmab"), str(folder / "policy.lmab"), "-o", str(tmp_path / "page.html")]
     told = CliRunner().invoke(app, [*page, "--certificate", str(folder / "certificate.lmab"), "--json"])
-    assert json.loads(told.output)["sure"] is real
+    assert json.loads(told.stdout)["sure"] is real
     assert ('class="good"' in (tmp_path / "page.html").read_text()) is real
 
 

@@ -24,7 +24,7 @@ RUNNER = CliRunner()
 def run(*arguments: object) -> dict:
     result = RUNNER.invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)
+    return json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ CASE = ["budget", "--types", "3", "--arms", "50", "--horizon", "5", "--epsilon",
 def answer(*options: str) -> dict:
     result = RUNNER.invoke(app, [*CASE, *options, "--json"])
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)
+    return json.loads(result.stdout)
 
 
 def test_the_table_names_its_sources_and_its_constants():
@@ -43,7 +43,7 @@ def test_normal_rewards_and_separation():
 def test_numbers_beyond_range_are_said_to_be_so():
     large = ["budget", "--types", "12", "--arms", "50", "--horizon", "30"]
     assert "more than 1e308" in RUNNER.invoke(app, large).output
-    assert json.loads(RUNNER.invoke(app, [*large, "--json"]).output)["total"] is None
+    assert json.loads(RUNNER.invoke(app, [*large, "--json"]).stdout)["total"] is None
 
 
 def test_practice_is_measured():
@@ -62,7 +62,7 @@ def test_practice_is_measured():
         "2",
         "--json",
     ]
-    numbers = json.loads(RUNNER.invoke(app, small).output)
+    numbers = json.loads(RUNNER.invoke(app, small).stdout)
     assert 100 <= numbers["measured"] <= 3000 < 1e6 < numbers["total"]
 
 
@@ -97,6 +97,6 @@ def test_the_lower_bound_stands_beside_the_budget_with_its_pair():
     assert f"{float(bound):.3g}" in RUNNER.invoke(app, CASE).output
     assert answer("--eta", "0.3")["sessions_below"] is None
     one_arm = ["budget", "--types", "2", "--arms", "1", "--horizon", "3", "--json"]
-    assert json.loads(RUNNER.invoke(app, one_arm).output)["sessions_below"] is None
+    assert json.loads(RUNNER.invoke(app, one_arm).stdout)["sessions_below"] is None
     long = ["budget", "--types", "2", "--arms", "5", "--horizon", "1000", "--json"]
-    assert json.loads(RUNNER.invoke(app, long).output)["sessions_below"] is None
+    assert json.loads(RUNNER.invoke(app, long).stdout)["sessions_below"] is None

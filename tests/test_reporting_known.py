@@ -98,7 +98,7 @@ def test_the_command_line_goes_from_features_to_a_certificate(log, tmp_path, mon
     assert made.exit_code == 0, made.output
     found = RUNNER.invoke(app, ["evaluate", "policy.lmab", "--model", "model.lmab", "--json"])
     plan = lmab.load(tmp_path / "policy.lmab")
-    value = json.loads(found.output)["model"]["mean"]
+    value = json.loads(found.stdout)["model"]["mean"]
     assert plan.lower - 1e-6 <= value <= plan.upper + 1e-6
     shown = RUNNER.invoke(app, ["report", "model.lmab", "policy.lmab"])
     assert shown.exit_code == 0, shown.output

@@ -284,7 +284,7 @@ def test_the_command_writes_a_report(tmp_path):
     assert done.exit_code == 0
     assert "out.html" in done.output
     assert "types, 8 arms, 4 steps" in Reader(target.read_text()).text
-    answer = json.loads(RUNNER.invoke(app, [*arguments, "--json"]).output)
+    answer = json.loads(RUNNER.invoke(app, [*arguments, "--json"]).stdout)
     assert answer["fixed"] < answer["policy"] <= answer["upper"] <= answer["known"]
 
 
@@ -512,7 +512,7 @@ def test_an_assumption_that_the_log_contradicts_is_said_by_plan_evaluate_and_rep
         assert ran.exit_code == 0, ran.output
         assert "note: Rewards of the same arm depend on the step: 46% lower." in " ".join(ran.output.split())
         if command[0] != "report":
-            answer = json.loads(RUNNER.invoke(app, [*command, "--json"]).output)
+            answer = json.loads(RUNNER.invoke(app, [*command, "--json"]).stdout)
             assert answer["contradicted"] == {"step": broken.sentence}
     said = Reader((tmp_path / "report.html").read_text()).text
     assert broken.sentence in said
