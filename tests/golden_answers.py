@@ -260,8 +260,7 @@ def people() -> Any:
 
 def cut() -> Any:
     rewards = np.concatenate([np.zeros(40), np.random.default_rng(1).lognormal(size=200)])
-    log = Sessions.from_arrays(np.zeros((120, 2), int), rewards.reshape(120, 2))
-    found = [Bins.at_quantiles(rewards, 4), Bins.refined(log), Bins.appendix_grid(3, 0.5)]
+    found = [Bins.at_quantiles(rewards, 4), Bins.appendix_grid(3, 0.5)]
     return [[one.edges, one.values] for one in found]
 
 

@@ -326,6 +326,7 @@ ROWS: list[tuple[str, Any, str, Any, Any]] = [
         "events",
     ),
     ("second_moments", lambda **o: second_moments(LOG, **o).second.tolist(), "pairs", "all", "first-two"),
+    ("MomentMatching", lambda **o: fitted(LOG, method=MomentMatching(restarts=1, **o)), "arms", "all", "core"),
     (
         "MomentMatching",
         lambda **o: fitted(NORMAL, rewards="gaussian", method=MomentMatching(restarts=1, **o)),

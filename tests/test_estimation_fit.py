@@ -381,9 +381,9 @@ def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
     assert _curve([behind(best, 3.5), about, clearly, clearly, best]).chosen == 2
     assert _curve([far, about, clearly, clearly, best], forgiving=False).chosen == 2
     assert _curve([far, about, best, clearly], forgiving=False).chosen == 3
-    assert lmab.EM(prior="learned").forgiving
-    assert not lmab.EM(prior=1.0).forgiving
-    assert not lmab.estimation.MomentMatching().forgiving
+    assert lmab.EM(prior="learned").capabilities.tolerates_extra_types
+    assert not lmab.EM(prior=1.0).capabilities.tolerates_extra_types
+    assert not lmab.estimation.MomentMatching().capabilities.tolerates_extra_types
 
 
 def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):

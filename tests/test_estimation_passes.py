@@ -219,8 +219,6 @@ def test_what_is_no_backend(packed):
 
 def test_a_method_of_others_needs_no_backend(packed, expected):
     class Own:
-        forgiving = False
-
         def fit(self, log, *, n_types, rng, progress=None):
             return METHOD.fit(log, n_types=n_types, rng=rng)
 

@@ -315,8 +315,8 @@ def test_amounts_in_bins(rng):
 
 
 def test_traits_know_their_own_number():
-    assert lmab.Traits().own_number
-    assert not lmab.EM(prior=0.0).own_number
+    assert lmab.Traits().capabilities.chooses_n_types
+    assert not lmab.EM(prior=0.0).capabilities.chooses_n_types
     data = observe(answers(LSAT6))
     assert traits_module.identified(data, 3) == 3
     assert traits_module.identified(data, 8) == 5

@@ -183,15 +183,6 @@ def test_zero_has_a_bin_of_its_own_and_large_amounts_are_not_one_bin():
     assert Bins.with_zero_bin(np.array([0.0, 1e-300, 5.0]), 2).apply(np.array([0.0, 1e-300])).tolist()[0] == 0
 
 
-def test_bins_that_a_learner_asks_for(rng):
-    log = lmab.Sessions.from_arrays(np.zeros((3000, 2), int), rng.standard_normal((3000, 2)), n_arms=1)
-    np.testing.assert_array_equal(Bins.of_log(log, "auto", 0.5).values, Bins.refined(log).values)
-    assert len(Bins.refined(log).values) == 14  # the third root of 3,000
-    assert len(Bins.of_log(log, 5, 0.5).values) == 5
-    np.testing.assert_array_equal(Bins.of_log(log, None, 0.5).values, Bins.appendix_grid(2, 0.5).values)
-    np.testing.assert_allclose(Bins.of_log(log, None, 0.5, 3.0).values, 3 * Bins.appendix_grid(2, 0.5).values)
-
-
 def test_edges_between_bins_that_are_not_empty():
     bins = Bins(np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.5, 2.5, 3.5]))
     assert bins.edges_between(np.array([0.5, 2.5, 3.5])).tolist() == [2.0, 3.0]

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.moments.second import Subspace
-from lmab.paper.high_orders import core_moments
+from lmab.paper.high_orders import Contrasts, _MultiIndex, centred_moments, core_moments, n_entries
 
 
 def exact(bandit, design, indices):
@@ -96,7 +97,7 @@ def test_remark_a_1_types_are_rebuilt_from_events(event_case):
     np.testing.assert_allclose(design.onto_pairs @ event_core(bandit, design), bandit.rewards.table, atol=1e-9)
 
 
-def test_events_of_one_arm_that_overlap_are_not_joined(event_case):
+def test_events_of_one_arm_that_overlap_are_paid_in_different_steps(event_case):
     bandit, found, log = event_case
     rows = np.array([0, 2, 5, 9])
     design = replace(found, support=rows, rho=np.full(4, 0.25))
@@ -105,9 +106,7 @@ def test_events_of_one_arm_that_overlap_are_not_joined(event_case):
     for tensor in core_moments(log, design, 3):
         truth = core[tensor.indices].prod(axis=1) @ bandit.weights
         assert (np.abs(tensor.entries - truth) < 5 * tensor.stderr).all()
-        joined = {tuple(sorted(set(row))) for row in tensor.indices.tolist()}
-        assert all(not {0, 1} <= set(own) and not {1, 2} <= set(own) for own in joined)
-    assert (0, 2, 3) in joined
+        assert len(tensor.indices) == [4, 10, 20][tensor.order - 1]
 
 
 def test_standard_errors_are_those_of_repeated_logs(rng):
@@ -123,17 +122,134 @@ def test_standard_errors_are_those_of_repeated_logs(rng):
     np.testing.assert_allclose(stderr.mean(axis=0), entries.std(axis=0), rtol=0.25)
 
 
-def test_kernels_agree(rng):
+@pytest.mark.parametrize(
+    ("slots", "order"), [([[0], [1], [2]], 3), ([[0, 1], [2, -1], [3, -1]], 3), ([[-1, -1], [0, 1], [2, 3]], 4)]
+)
+def test_kernels_agree(slots, order, rng):
     from reference import sums as reference
 
     from lmab._kernel.compiled import sums as compiled
 
-    groups = rng.integers(-1, 3, 60)
-    slots = np.array([[0, 1], [2, -1], [3, -1]])
-    offsets = np.array([0, 7, 8, 8, 30, 60])
-    products, ways = rng.integers(0, 4 * 4 + 1, (20, 3)), rng.integers(0, 3 * 4 + 1, (20, 3))
-    arguments = (groups, rng.random((60, 2)), offsets, slots, 4, 3, products, ways)
-    np.testing.assert_allclose(compiled.core_sums(*arguments), reference.core_sums(*arguments), rtol=1e-10)
+    slots = np.array(slots)
+    groups, observed = rng.integers(-1, 3, 30), rng.standard_normal((30, slots.shape[1]))
+    index = _MultiIndex(slots.shape[1], int(slots.max()) + 1, order)
+    arguments = (
+        groups, observed, np.array([0, 7, 8, 8, 15, 30]), slots, order, index.symbols, index.parents, index.degrees,
+        index.repeats, index.binomials, index.starts,
+    )  # fmt: skip
+    np.testing.assert_allclose(compiled.moment_sums(*arguments), reference.moment_sums(*arguments), atol=1e-9)
+
+
+def ragged(rng, draw, n_sessions=300, horizon=5, n_arms=3):
+    """Sessions of 1 to 5 steps."""
+    arms = rng.integers(n_arms, size=(n_sessions, horizon))
+    lengths = rng.integers(1, horizon + 1, n_sessions)
+    arms = np.where(np.arange(horizon) < lengths[:, None], arms, -1)
+    return lmab.Sessions.from_arrays(arms, draw(arms.shape), n_arms=n_arms)
+
+
+def discrete(rng):
+    return ragged(rng, lambda shape: rng.choice([0.0, 1.0, 2.0], p=[0.5, 0.3, 0.2], size=shape))
+
+
+def test_contrasts_are_centred_uncorrelated_and_of_unit_variance_in_the_log(rng):
+    log = discrete(rng)
+    values = np.array([0.0, 1.0, 2.0])
+    events = [(arm, value) for arm in range(3) for value in values]
+    contrasts = Contrasts.of(log, events, values)
+    assert contrasts.n == 6  # two of every arm
+    for group, arm in enumerate(contrasts.arms):
+        own = contrasts.table[group][log.rewards[log.arms == arm].astype(int)]
+        np.testing.assert_allclose(own.mean(axis=0), 0, atol=1e-12)
+        np.testing.assert_allclose(own.T @ own / len(own), np.eye(2), atol=1e-12)
+    types = rng.dirichlet(np.ones(3), size=(2, 3))
+    y = np.concatenate([(types[:, arm] @ contrasts.table[arm, :3]).T for arm in range(3)])
+    np.testing.assert_allclose(contrasts.event_means(y), types.reshape(2, -1).T, atol=1e-12)
+    for power in (2, 3, 4):
+        expected = np.concatenate([(types[:, arm] @ contrasts.table[arm, :3] ** power).T for arm in range(3)])
+        np.testing.assert_allclose(contrasts.powers(np.array([0.4, 0.6]), y, power), expected, atol=1e-9)
+
+
+def test_contrasts_of_some_values_and_of_normal_rewards(rng):
+    log = discrete(rng)
+    some = Contrasts.of(log, [(2, 1.0), (0, 2.0), (0, 2.0)], np.array([0.0, 1.0, 2.0]))
+    assert (some.events, some.n, some.arms.tolist()) == ([(0, 2.0), (2, 1.0)], 2, [0, 2])
+    shares = [np.mean(log.rewards[log.arms == arm] == value) for arm, value in some.events]
+    np.testing.assert_allclose(some.centre, shares)
+    np.testing.assert_allclose(some.event_means(np.zeros((2, 1)))[:, 0], shares)
+    normal = ragged(rng, lambda shape: 3 + 2 * rng.standard_normal(shape)).with_arms(5)
+    contrasts = Contrasts.of(normal, [(arm, None) for arm in range(5)], None)
+    assert contrasts.slots.ravel().tolist() == [0, 1, 2, -1, -1]  # the last arms were never played
+    np.testing.assert_allclose(
+        contrasts.factor[:3], np.diag([normal.rewards[normal.arms == a].std() for a in range(3)])
+    )
+    y = np.array([[1.0, -0.5], [0.2, -0.1], [0.0, 0.0]])
+    weights = np.array([1 / 3, 2 / 3])
+    within = (1 - y**2 @ weights)[:, None]
+    np.testing.assert_allclose(contrasts.powers(weights, y, 2), y**2 + within)
+    np.testing.assert_allclose(contrasts.powers(weights, y, 3), y**3 + 3 * y * within)
+    np.testing.assert_allclose(contrasts.powers(weights, y, 4), y**4 + 6 * y**2 * within + 3 * within**2)
+
+
+@pytest.mark.parametrize("kind", ["values", "normal"])
+def test_centred_moments_agree_with_loops(kind, rng):
+    """Mean products over different steps of sessions of any length, and how they vary between sessions."""
+    values = None if kind == "normal" else np.array([0.0, 1.0, 2.0])
+    log = discrete(rng) if kind == "values" else ragged(rng, rng.standard_normal)
+    log = log[:60]
+    contrasts = Contrasts.of(
+        log, [(arm, v) for arm in range(3) for v in ([None] if values is None else values)], values
+    )
+    moments = centred_moments(log, contrasts, 3)
+    assert moments.order == 3
+    assert len(moments.entries) == n_entries(contrasts.n, 3)
+    for index, entry, plays, clustering, variance in zip(
+        moments.indices, moments.entries, moments.plays, moments.clustering, moments.variances, strict=True
+    ):
+        factors = [int(slot) for slot in index if slot < contrasts.n]
+        sums, ways = [], []
+        for session in log:
+            steps = [
+                (slot, x)
+                for slot, x in (observations(contrasts, arm, reward) for arm, reward in
+                                zip(session.arms.tolist(), session.rewards.tolist(), strict=True))
+            ]  # fmt: skip
+            found = [
+                np.prod([x[slots.index(slot)] for (slots, x), slot in zip(picked, order, strict=True)])
+                for picked in itertools.combinations(steps, len(factors))
+                for order in set(itertools.permutations(factors))
+                if all(slot in slots for (slots, _), slot in zip(picked, order, strict=True))
+            ]
+            sums.append(sum(found))
+            ways.append(len(found))
+        x, y = np.array(sums), np.array(ways)
+        assert plays == y.sum()
+        assert entry == pytest.approx(x.sum() / plays, abs=1e-9)
+        assert clustering == pytest.approx((y**2).sum() / plays)
+        assert variance == pytest.approx(((x - entry * y) ** 2).sum() / plays, abs=1e-9)
+
+
+def observations(contrasts, arm, reward):
+    """The contrasts that a step observes, and their values."""
+    slots = [slot for slot in contrasts.slots[arm].tolist() if slot >= 0]
+    if contrasts.values is None:
+        return slots, [(reward - contrasts.centre[arm]) * contrasts.table[arm, 0, 0]]
+    return slots, contrasts.table[arm, int(reward)].tolist()
+
+
+def test_entries_of_types_that_are_alike_have_standard_error_1_over_the_root_of_their_plays():
+    rng = generator(3)
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.2, 0.5, 0.9]])
+    scores = []
+    for _ in range(200):
+        log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=200, horizon=4, rng=rng)
+        contrasts = Contrasts.of(log, [(arm, value) for arm in range(3) for value in (0.0, 1.0)], np.array([0.0, 1.0]))
+        moments = centred_moments(log, contrasts, 3)
+        scores.append(moments.entries * np.sqrt(moments.plays))
+    own = np.array(scores)[:, 3:]  # those of order 1 are 0
+    np.testing.assert_allclose(own.std(axis=0), 1, atol=0.25)
+    correlations = np.corrcoef(own.T) - np.eye(own.shape[1])
+    assert np.abs(correlations).max() < 0.3
 
 
 def test_products_of_normal_rewards(rng):

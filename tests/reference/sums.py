@@ -13,6 +13,7 @@ is in word t // per, from bit t % per * bits on.
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 
 import numpy as np
@@ -48,51 +49,53 @@ def missing(
         result += counts[session] * ((score.T * share) @ score - np.outer(mean, mean))
 
 
-def core_sums(
+def moment_sums(
     groups: Integer[Array, "S"],
     observed: Float[Array, "S W"],
     offsets: Integer[Array, "N1"],
     slots: Integer[Array, "G W"],
-    n_slots: int,
     order: int,
-    products: Integer[Array, "R L"],
-    ways: Integer[Array, "R L"],
+    symbols: Integer[Array, "Q L"],
+    parents: Integer[Array, "Q L"],
+    degrees: Integer[Array, "Q"],
+    repeats: Float[Array, "Q"],
+    binomials: Integer[Array, "B L1"],
+    starts: Integer[Array, "L2"],
 ) -> Float[Array, "R 5"]:
-    """Return sums over sessions of x, y, x*x, x*y, y*y for every entry of the moment tensors.
+    """Return the sums over sessions of x, y, x*x, x*y, y*y for every entry of the moment tensors.
 
-    In a session, y counts the ways to pick different steps that played the entry's arms, one step per factor, and x
-    sums the products of the observations of these steps. Both factorise: over m different steps of one arm the ordered
-    products sum to m! times the m-th elementary symmetric polynomial.
+    An entry of order l is a multiset of l slots. In a session, y counts the ways to give its slots to different steps
+    that played the slots' arms, and x sums the products of what was observed there over these ways. A slot is one of
+    the W numbers that a step observes about its arm. Entries of order l are rows starts[l] to starts[l + 1] - 1, and
+    the multiset s_1 <= ... <= s_l has the place sum_j C(s_j + j - 1, j) among them.
 
     Args:
-        groups: core arm (0..G-1) of every step, -1 if another arm was played.
-        observed: observation of a step for each slot of its arm: 1 or 0 for a core pair, the reward for a core arm.
-        offsets: first step of each session.
-        slots: slot of each column of `observed`, by core arm; -1 if an arm has fewer.
-        n_slots: number of core pairs (or core arms).
+        groups: measured arm (0..G-1) of every step, -1 if another arm was played.
+        observed: what a step observes: 1 or 0 for a pair, the reward, or centred and standardised contrasts of it.
+        offsets: where sessions begin.
+        slots: slot of each column of `observed`, by measured arm, rising; -1 if an arm has fewer.
         order: L, the largest order.
-        products: per entry, positions slot * (L + 1) + multiplicity in the table of products; n_slots * (L + 1) is 1.
-        ways: per entry, positions arm * (L + 1) + multiplicity in the table of counts; G * (L + 1) is 1.
+        symbols: the multisets of at most L columns as rising rows, padded with -1, by their size.
+        parents: row of the multiset without one of its columns; -1 for a column that repeats the one before it.
+        degrees: the size of each multiset.
+        repeats: the product of the factorials of the multiplicities.
+        binomials: C(i, j).
+        starts: where the entries of each order begin; starts[0] and starts[1] are 0.
     """
-    sums = np.zeros((len(products), 5))
-    for first, last in pairwise(offsets):
-        table = np.zeros((n_slots, order + 1))
-        table[:, 0] = 1
-        plays = np.zeros(len(slots))
-        for step in range(first, last):
-            group = groups[step]
-            if group < 0:
-                continue
-            plays[group] += 1
-            for column, slot in enumerate(slots[group]):
-                if slot >= 0:
-                    table[slot, 1:] += table[slot, :-1] * observed[step, column]
-        steps = np.arange(order)
-        counts = np.hstack([np.ones((len(slots), 1)), np.cumprod(np.maximum(plays[:, None] - steps, 0), axis=1)])
-        table = table * np.concatenate([[1], np.cumprod(steps + 1.0)])
-        x = np.append(table.ravel(), 1.0)[products].prod(axis=1)
-        y = np.append(counts.ravel(), 1.0)[ways].prod(axis=1)
-        x = np.where(y > 0, x, 0.0)
+    sums = np.zeros((int(starts[order + 1]), 5))
+    for first, last in pairwise(offsets.tolist()):
+        x, y = np.zeros(len(sums)), np.zeros(len(sums))
+        known = [step for step in range(first, last) if groups[step] >= 0]
+        for size in range(1, order + 1):
+            for steps in itertools.combinations(known, size):
+                for columns in itertools.product(range(slots.shape[1]), repeat=size):
+                    chosen = sorted(int(slots[groups[s], c]) for s, c in zip(steps, columns, strict=True))
+                    if chosen[0] >= 0:
+                        place = sum(int(binomials[slot + j, j + 1]) for j, slot in enumerate(chosen))
+                        x[starts[size] + place] += np.prod(
+                            [observed[s, c] for s, c in zip(steps, columns, strict=True)]
+                        )
+                        y[starts[size] + place] += 1
         sums += np.stack([x, y, x * x, x * y, y * y], axis=1)
     return sums
 

@@ -176,7 +176,7 @@ def fit(
     check_writable(output)
     backend = _backend(device, cluster)
     method = _method(traits, types, prior, restarts, factors)
-    number, rng = None if method.own_number else n_types(types), np.random.default_rng(seed)
+    number, rng = None if method.capabilities.chooses_n_types else n_types(types), np.random.default_rng(seed)
     with working("reading the log"):
         sessions, rare = _frequent(log, columns, min_plays, top_arms)
     _require_types(sessions, number, rewards, columns)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .check import Replay as Replay
     from .em import EM as EM
     from .log import Prior as Prior
+    from .result import Capabilities as Capabilities
     from .result import Curve as Curve
     from .result import Estimate as Estimate
     from .result import Estimator as Estimator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .result import Request as Request
     from .result import Starts as Starts
     from .result import estimate_of as estimate_of
+    from .result import finish as finish
     from .traits.surface import Factors as Factors
     from .traits.traits import Traits as Traits
 

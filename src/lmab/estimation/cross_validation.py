@@ -26,7 +26,7 @@ from .check import Calibration, Check, Gain, Replay
 from .em import EM
 from .families import observe
 from .log import Log
-from .result import Estimate, Estimator
+from .result import Estimate, Estimator, capabilities_of
 from .traits.traits import Traits
 
 LEAST = 10  # sessions of a log of which some can be held out
@@ -93,7 +93,9 @@ def check(
         some = folds[:_GENEROUS]
         rows = np.concatenate([fold.rows for fold in some])
         generosity = _gain(rows, [fold.over_fit(_GENEROSITY, rng) for fold in some])
-    compared = several and traits and not method.own_number and observations.sessions.n_arms <= _COMPARED
+    compared = (
+        several and traits and not capabilities_of(method).chooses_n_types and observations.sessions.n_arms <= _COMPARED
+    )
     replayed = np.concatenate([fold.replayed() for fold in folds]) if several else np.empty(0)
     result = Check(
         n_types=folds[0].bandit.n_types,
@@ -145,7 +147,7 @@ def _model(
     given = sessions if isinstance(sessions, Estimate) else None
     if method is None and n_types is None and given is not None and given.factors is not None:
         method = Traits(n_factors=max(given.factors.n_factors, 1), n_points=given.n_types)
-    if method is not None and method.own_number:
+    if method is not None and capabilities_of(method).chooses_n_types:
         return method, 0
     if n_types is None and given is not None:
         n_types = given.n_types if given.curve is None else given.curve.best_of_several

@@ -20,7 +20,7 @@ from .families import observe
 from .log import LEARNED, START, Log, Prior
 from .passes import DEVICES, opened
 from .prior import learn, many_arms, unlearnable
-from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
+from .result import Capabilities, Estimate, Estimator, Progress, Request, Starts, StopOnce
 
 _PILOT = 10_000  # Sessions on which the starts of a larger log compete.
 _PILOT_PER_PARAMETER = 20  # Sessions per parameter that a pilot has at least.
@@ -82,22 +82,14 @@ class EM(Estimator):
         check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": Or(NOT_NEGATIVE, OneOf((LEARNED,)))})
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        return DEVICES
+    def capabilities(self) -> Capabilities:
+        """What `lmab.fit` may expect.
 
-    @property
-    def takes_start(self) -> bool:
-        return True
-
-    @property
-    def forgiving(self) -> bool:
-        """Under the learned prior types that the log does not tell apart stay alike."""
-        return self.prior == LEARNED
-
-    @property
-    def checked(self) -> bool:
-        """Maximum likelihood is the paper's method, and what a number says is the caller's own."""
-        return self.prior == LEARNED
+        Under the learned prior types that the log cannot distinguish stay alike, and held-out sessions check the types.
+        Other priors are the paper's maximum likelihood, or the caller's own choice.
+        """
+        learned = self.prior == LEARNED
+        return Capabilities(tolerates_extra_types=learned, takes_start=True, devices=DEVICES, is_checked=learned)
 
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""

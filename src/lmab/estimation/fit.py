@@ -32,7 +32,7 @@ from .leave_rates import LeavingLog
 from .log import Log, Prior
 from .passes import opened, require_backend
 from .prior import Schedule, many_arms, run, unlearnable
-from .result import Curve, Estimate, Estimator, Observer, StopOnce
+from .result import Curve, Estimate, Estimator, Observer, StopOnce, capabilities_of
 from .shown import explained
 
 _DEFAULT = EM()
@@ -121,7 +121,8 @@ def fit(
     _check_method(method, backend, start)
     if not isinstance(selected, bool) and selected != "auto":
         raise InvalidArgument(f"selected must be 'auto', True or False, got {selected!r}")
-    own_number = getattr(method, "own_number", False)  # methods of others may not know of it
+    capabilities = capabilities_of(method)
+    own_number = capabilities.chooses_n_types
     if own_number and n_types not in (None, "auto"):
         raise InvalidArgument(f"n_types must not be given with {type(method).__name__}, got {n_types!r}: {_OWN}")
     log = observe(sessions, rewards=rewards, values=values, scale=scale)
@@ -132,7 +133,7 @@ def fit(
     if n_types == "auto" and not own_number and len(sessions) > 1:
         _warn(_doubts(sessions))
         curve = choose(log, forgiving=_forgives(method, log), rng=rng, progress=watch, told=_told(sessions))
-        if check and getattr(method, "checked", False) and not watch.stopped:
+        if check and capabilities.is_checked and not watch.stopped:
             curve, asked = _settled(curve, log, rng)
         number = curve.chosen
     else:
@@ -142,6 +143,11 @@ def fit(
     if start is not None and (curve is None or start.n_types == number):
         where["start"] = start
     result = method.fit(log, n_types=number, rng=rng, progress=watch, **where)
+    if not isinstance(result, Estimate):
+        raise InvalidArgument(
+            f"method must return an Estimate, as lmab.estimation.finish makes it; {type(method).__name__} returned "
+            f"{result!r}"
+        )
     if form != who_leaves.NONE and not watch.stopped:
 
         def refit(plain: LeavingLog) -> Estimate:
@@ -150,7 +156,7 @@ def fit(
 
         result = who_leaves.fitted(result, form, refit, rng, chosen=curve is not None)
         curve, asked = (curve, asked) if result.curve is None else (result.curve, None)
-        if getattr(method, "weighs_stays", False) and attrition(result.bandit, sessions).fires:
+        if capabilities.corrects_attrition and attrition(result.bandit, sessions).fires:
             _warn([_NOT_BY_REWARD])
     if _told(sessions) and not watch.stopped:
         result = _with_type_prior(result, method, rng)
@@ -169,9 +175,9 @@ def fit(
         _warn([f"the estimate does not match the moments: {result.message}"])
     if curve is not None:
         result = replace(result, curve=curve, message=f"{result.message}; {curve}")
-    if getattr(method, "checked", False) and check and "start" not in where:
+    if capabilities.is_checked and check and "start" not in where:
         result = largest_first(result)
-    if getattr(method, "checked", False) and result.status is not Status.INTERRUPTED:
+    if capabilities.is_checked and result.status is not Status.INTERRUPTED:
         found = tested(result.bandit, result.sessions)
         result = replace(result, tested=found if result.selection is None else explained(found))
         return _checked(result, asked, rng) if check else result
@@ -212,7 +218,7 @@ def largest_first(result: Estimate) -> Estimate:
 
 def _forgives(method: Estimator, log: Log) -> bool:
     """Whether superfluous types are harmless, so that `n_types="auto"` may choose too many rather than too few."""
-    return method.forgiving and unlearnable(log) is None
+    return capabilities_of(method).tolerates_extra_types and unlearnable(log) is None
 
 
 def fit_with_spare(sessions: Sessions, *, method: Estimator, rng: np.random.Generator, **said: Any) -> Estimate:
@@ -362,7 +368,7 @@ def _with_selection(
     if why_not is not None and always:
         raise InvalidArgument(f"selected must be False or 'auto' {why_not}, got True")
     log = result.encoded
-    if why_not is not None or not isinstance(log, CategoricalLog) or not (always or method.checked):
+    if why_not is not None or not isinstance(log, CategoricalLog) or not (always or capabilities_of(method).is_checked):
         return result
     found = exposure(result.bandit, result.sessions)
     if not always and not selection.asks(found.score, result.sessions, result.n_parameters):
@@ -409,9 +415,9 @@ def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None
         shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
         raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
     require_backend(backend)
-    if isinstance(backend, str) and backend not in getattr(method, "devices", ()):
+    if isinstance(backend, str) and backend not in capabilities_of(method).devices:
         raise InvalidArgument(f"backend must be None for the method {type(method).__name__}, got {backend!r}")
-    if start is not None and not getattr(method, "takes_start", False):
+    if start is not None and not capabilities_of(method).takes_start:
         raise InvalidArgument(f"start must be None for the method {type(method).__name__}, got {start}")
 
 

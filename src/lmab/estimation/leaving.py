@@ -28,7 +28,7 @@ from .assumptions import LOW, attrition, chance_above, reward_groups
 from .em import EM
 from .leave_rates import LeavingLog
 from .log import Log
-from .result import Estimate
+from .result import Estimate, capabilities_of
 
 AUTO, NONE, SHOWN, TYPE = FORMS = ("auto", "none", "shown", "type")
 _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
@@ -91,7 +91,7 @@ def _depends(
 def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str:
     """Return the form to fit, or raise `InvalidArgument` if the log or the method does not allow it."""
     check("leaving", leaving, OneOf(FORMS))
-    if _ends_by_itself(sessions) and getattr(method, "by_moments", False):
+    if _ends_by_itself(sessions) and capabilities_of(method).uses_moments:
         leaving = _by_moments(leaving, sessions, method)
     why_not = _why_not(sessions, log, method)
     if leaving in (SHOWN, TYPE) and why_not is not None:
@@ -102,7 +102,7 @@ def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> s
 def _by_moments(leaving: str, sessions: Sessions | Packed, method: Any) -> str:
     """Return the form for a method of moments, which weighs steps by what was seen and cannot leave by type."""
     name = type(method).__name__
-    if not getattr(method, "weighs_stays", False):
+    if not capabilities_of(method).corrects_attrition:
         require_nobody_left(f"the method {name}", sessions)
     if leaving == TYPE:
         raise InvalidArgument(
@@ -124,7 +124,7 @@ def _why_not(sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
     """Return why no chance to leave can be fitted; None if one can."""
     if sessions.endings is None:
         return _NO_END
-    if getattr(method, "own_number", False):
+    if capabilities_of(method).chooses_n_types:
         return "sessions differ by degrees: fit types (method=EM()) to a log whose sessions end by themselves"
     if not isinstance(log, LeavingLog):
         return f"rewards are {log.family}: cut them into a few values with rewards='binned'"

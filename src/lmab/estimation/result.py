@@ -81,50 +81,61 @@ class Request:
     start: LatentBandit | None = None  # a model to start from, beside those that the method finds itself
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What `lmab.fit` may expect of an estimator; the defaults are right for any.
+
+    Examples:
+        >>> import lmab
+        >>> lmab.EM().capabilities.takes_start, lmab.estimation.MomentMatching().capabilities.takes_start
+        (True, False)
+    """
+
+    tolerates_extra_types: bool = False  # superfluous types are harmless: `n_types="auto"` may choose too many
+    chooses_n_types: bool = False  # the estimator has its own number of types, so that none may be given
+    takes_start: bool = False  # it can start from a given model
+    devices: tuple[str, ...] = ()  # where its passes can run beside the CPU
+    uses_moments: bool = False  # it compares moments of steps, which attrition biases
+    corrects_attrition: bool = False  # these moments are weighted for attrition by arm and reward
+    is_checked: bool = False  # held-out sessions check its types
+
+
+def capabilities_of(method: Any) -> Capabilities:
+    """Return the capabilities of any object with a `fit` method; the default ones if it declares none."""
+    return getattr(method, "capabilities", Capabilities())
+
+
 class Estimator(ABC):
     """A way to fit a bandit to a log: `EM`, `Traits`, `MomentMatching`, `TensorDecomposition`, or your own.
 
-    A subclass is configuration with one method, `solve`.
+    A subclass is configuration, a frozen dataclass with one method, `solve`, which returns `finish(log, bandit)`.
+    `lmab.testing.check_estimator` checks the laws of estimators.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import lmab
+        >>> from lmab.estimation import Estimator, finish
+        >>> @dataclass(frozen=True)
+        ... class Pooled(Estimator):
+        ...     '''All types are like the whole log.'''
+        ...     def solve(self, request):
+        ...         one = lmab.EM(prior=0.0).fit(request.log, n_types=1, rng=request.rng).bandit
+        ...         n = request.n_types
+        ...         return finish(request.log, lmab.LatentBandit.bernoulli([1 / n] * n, [one.means[0]] * n))
+        >>> bandit = lmab.random_bandit(2, 4, rng=0)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=200, horizon=3, rng=0)
+        >>> lmab.fit(log, n_types=2, method=Pooled(), rng=0).n_types
+        2
     """
 
     @property
-    def forgiving(self) -> bool:
-        """Whether superfluous types are harmless, so that `n_types="auto"` may choose too many rather than too few."""
-        return False
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Where its passes can run besides the CPU."""
-        return ()
-
-    @property
-    def takes_start(self) -> bool:
-        """Whether it can start from a model that it is given."""
-        return False
-
-    @property
-    def own_number(self) -> bool:
-        """Whether the method itself knows how many types there are, so that none may be asked for."""
-        return False
-
-    @property
-    def by_moments(self) -> bool:
-        """Whether it compares moments of steps, which are biased where people leave."""
-        return False
-
-    @property
-    def weighs_stays(self) -> bool:
-        """Whether these moments make up for those who left, as far as that depends on arm and reward."""
-        return False
-
-    @property
-    def checked(self) -> bool:
-        """Whether `lmab.fit` asks held-out sessions about what it finds."""
-        return False
+    def capabilities(self) -> Capabilities:
+        """What `lmab.fit` may expect of this estimator."""
+        return Capabilities()
 
     @abstractmethod
     def solve(self, request: Request) -> Estimate:
-        """The estimate that is asked for."""
+        """Return the estimate that is asked for."""
 
     def fit(
         self,
@@ -580,20 +591,41 @@ def finish(
     log: Log,
     bandit: LatentBandit,
     *,
-    status: Status,
-    message: str,
-    starts: Starts,
+    status: Status | str = Status.CONVERGED,
+    message: str = "",
+    starts: Starts | None = None,
+    trace: Any = None,
 ) -> Estimate:
-    """The Estimate of `bandit`; its likelihood is only reported."""
+    """Return the `Estimate` of `bandit`, with which an estimator's `solve` ends.
+
+    Args:
+        log: the log of the request.
+        bandit: the model that was found, with the arms of the log; without labels it gets those of the log.
+        status: how the fit ended: "converged", "iteration limit", "unmatched" or "interrupted".
+        message: what happened, in a sentence; empty: that of the status.
+        starts: how many starts were drawn and finished, and how many reached the best solution; None: one of one.
+        trace: the objective after each iteration, which never falls; None: the log-likelihood alone.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.random_bandit(2, 4, rng=0)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=200, horizon=3, rng=0)
+        >>> truth = finish(lmab.fit(log, n_types=2, rng=0, check=False).require_log(), bandit)
+        >>> truth.status, truth.n_parameters
+        (<Status.CONVERGED: 'converged'>, 9)
+    """
+    if bandit.arm_labels is None:
+        bandit = replace(bandit, arm_labels=log.sessions.arm_labels)
     log_likelihood = log.log_likelihood(bandit)
+    found = Status.named(status)
     return Estimate(
         bandit=bandit,
         log_likelihood=log_likelihood,
         n_parameters=log.n_parameters(bandit.n_types),
-        status=status,
-        message=message,
-        trace=np.array([log_likelihood]),
-        starts=starts,
+        status=found,
+        message=message or found.sentence,
+        trace=np.array([log_likelihood]) if trace is None else np.asarray(trace, dtype=np.float64),
+        starts=Starts(1, 1, 1) if starts is None else starts,
         prior=0.0,
         encoded=log,
     )

@@ -14,7 +14,7 @@ from ..data.sessions import Sessions
 from ..estimation.em import EM
 from ..estimation.fit import fit, fit_with_spare
 from ..estimation.prior import Schedule, draw_models
-from ..estimation.result import Estimate
+from ..estimation.result import Estimate, capabilities_of
 from ..estimation.traits.traits import Traits
 from ..model.bandit import LatentBandit
 from ..moments.second import subspace
@@ -73,13 +73,13 @@ class DirectMLE(Learner):
     method: EM | Traits = _MAP
 
     def __post_init__(self) -> None:
-        number = Nothing() if self.method.own_number else optional(Or(COUNT, OneOf(("auto",))))
+        number = Nothing() if capabilities_of(self.method).chooses_n_types else optional(Or(COUNT, OneOf(("auto",))))
         check_fields(self, {"n_types": number, "rank": RANK, "thompson_rounds": Count(0)})
 
     @property
     def _asked(self) -> int | str | None:
         """The number of types that a fit is asked for: "auto" where none was named, and none of traits."""
-        return None if self.method.own_number else self.n_types or "auto"
+        return None if capabilities_of(self.method).chooses_n_types else self.n_types or "auto"
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()

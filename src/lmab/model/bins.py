@@ -18,7 +18,6 @@ from ..errors import InvalidArgument
 Log = TypeVar("Log", bound=Sessions | Packed)
 BINS = 8  # number of bins beside the one for 0
 _TINY = float(np.finfo(np.float64).tiny)  # the edge above 0, below every positive amount
-_REFINED = (8, 64)  # smallest and largest number of bins of `Bins.refined`
 _SESSIONS = 1 << 16  # sessions per chunk
 Pieces = Callable[[], Iterable[Float[Array, "_"]]]  # yields all rewards, in the same pieces at each call
 _DIGIT = 13  # bits of a quantile that one pass determines
@@ -77,11 +76,6 @@ class Bins:
         return cls(edges[filled[1:] - 1], sums[filled] / counts[filled])
 
     @classmethod
-    def refined(cls, sessions: Sessions) -> Bins:
-        """Return N^(1/3) quantile bins, from 8 to 64, so that the discretisation bias vanishes."""
-        return cls.at_quantiles(sessions.rewards, int(np.clip(round(len(sessions) ** (1 / 3)), *_REFINED)))
-
-    @classmethod
     def appendix_grid(cls, horizon: int, epsilon: float, scale: float = 1.0, *, beyond: str = "ends") -> Bins:
         """Return the grid of appendix B.2 for rewards of standard deviation `scale`, which are rounded down to it.
 
@@ -94,15 +88,6 @@ class Bins:
         if beyond == "zero":
             return cls(grid, np.concatenate([[0.0], grid[:-1], [0.0]]))
         return cls(grid[1:], grid)
-
-    @classmethod
-    def of_log(cls, sessions: Sessions, bins: int | str | None, epsilon: float, scale: float | None = None) -> Bins:
-        """Return the bins that a learner's `bins` names: a number of quantiles, "auto" for `refined`, None for the
-        grid.
-        """
-        if bins is None:
-            return cls.appendix_grid(sessions.horizon, epsilon, scale or 1.0)
-        return cls.refined(sessions) if isinstance(bins, str) else cls.at_quantiles(sessions.rewards, bins)
 
     def edges_between(self, values: Float[Array, "V"]) -> Float[Array, "F"]:
         """Return the edges below all of these values of bins except the first, if the other bins are empty."""

@@ -41,7 +41,7 @@ from ..moments.core_set import Design, design
 from ..moments.second import Subspace, subspace
 from ..policies.belief_policies import Uniform
 from . import algorithm_1
-from .moment_matching import MomentMatching, reconstruct
+from .moment_matching import MomentMatching, cut_points, reconstruct
 from .theory import identifiable
 
 CORE_OPTIONS: Mapping[str, Constraint] = {  # Options that both learners have.
@@ -260,19 +260,20 @@ class EDMoments(Learner):
         rank: dimension of the subspace: None is `n_types`, as in the paper; "auto" finds it in the log.
         split: the part of the sessions that play uniformly, for the subspace; the others play the core set.
         restarts: starts of the least-squares fit.
-        w_min: least weight of a type; None searches 1/M, 1/(2M), 1/(4M), ... down to 1/1000 and takes what matches the
-            moments best; "tried" plans for each of them, plays these policies with a fifth of the core plays' sessions,
-            and keeps the one that earned most (appendix A).
-        epsilon: the accuracy for which the paper's tolerances are named in messages, and the grid of `bins=None` is
-            made. It does not choose the number of sessions: `theory.budget` tells what the paper asks for, which is
-            beyond any real log.
+        w_min: least weight of a type; None: a thousandth of the largest weight; "tried" plans for least weights of 1/M,
+            1/(2M), ... down to 1/1000, plays these policies with a fifth of the core plays' sessions, and keeps the one
+            that earned most (appendix A).
+        epsilon: the accuracy by which the grid of `bins=None` is made. It does not choose the number of sessions:
+            `theory.budget` gives the number that the paper asks for, which is beyond any real log.
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles (appendix B.2);
-            "auto": more in longer logs; None: the appendix's grid. The policy then cuts the rewards that it observes.
+            "auto": the number of bins that predicts held-out sessions of uniform play best; None: the appendix's grid.
+            The policy then cuts the rewards that it observes.
         events: "pairs", core arm-value pairs; "events", the core arm-events of Remark A.1 (2^Z for each arm).
         literal: Algorithm 1 as printed, for few types and small core sets: second moments of the first two steps, N_1
             sessions for each multi-index, moments within delta_tsr in the sup norm, probabilities clipped at 0. The
-            default differs in three ways: it measures moments from random core plays, matches them by least squares
-            in units of their standard errors, and keeps all probabilities above .001, so that no reward is impossible.
+            default differs in four ways: it measures moments from random core plays, centres and standardises rewards
+            before it multiplies them, matches the moments by least squares in units of their standard errors, and keeps
+            all probabilities above .001, so that no reward is impossible.
 
     Examples:
         >>> import numpy as np, lmab
@@ -322,7 +323,7 @@ class EDMoments(Learner):
         # Counts and normal rewards are both matched by their means.
         family, bins = "gaussian" if task.rewards == "counts" else task.rewards, None
         if family == "gaussian" and not identifiable(self.n_types, task.horizon):
-            family, bins = "categorical", Bins.of_log(exploration, self.bins, self.epsilon)
+            family, bins = "categorical", cut_points(exploration, self._method(None), self.n_types, rng.spawn(1)[0])
             exploration = bins.cut(exploration)
         rank = self.n_types if self.rank is None else self.rank
         core = core_set(exploration, family, self.pairs, rank, course, self.events)
@@ -356,7 +357,7 @@ class EDMoments(Learner):
         return course.learned(result.policy, bandit, plan=result)
 
     def _method(self, w_min: float | None, core: Design | None = None) -> MomentMatching:
-        return MomentMatching(design=core, restarts=self.restarts, w_min=w_min, epsilon=self.epsilon, bins=self.bins)
+        return MomentMatching("core", core, None, self.restarts, w_min, self.epsilon, self.bins)
 
     def _least_weights(self) -> list[float | None]:
         """The least weights that are tried: 1/M, 1/(2M), ... down to 1/1000; one where none is to be tried."""

@@ -14,7 +14,7 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, Status
 from ..estimation.passes import session_edges, spans
-from ..estimation.result import Estimate, Estimator, Progress, Request, Starts, finish
+from ..estimation.result import Capabilities, Estimate, Estimator, Progress, Request, Starts, finish
 from ..model.rewards import encode_values
 from ..moments.second import Moments, Stays, second_moments
 from ..parallel import SERIAL, Passes
@@ -62,12 +62,9 @@ class TensorDecomposition(Estimator):
         check_fields(self, {**counts, "floor": FRACTION, "features": OneOf(("pairs", "free"))})
 
     @property
-    def by_moments(self) -> bool:
-        return True
-
-    @property
-    def weighs_stays(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        """What `lmab.fit` may expect."""
+        return Capabilities(uses_moments=True, corrects_attrition=True)
 
     def solve(self, request: Request) -> Estimate:
         """The components of the log's third moments."""

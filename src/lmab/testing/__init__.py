@@ -1,8 +1,8 @@
-"""Testing: checks of the laws that every policy, planner and learner keeps, for the package's own and for yours.
+"""Testing: checks of the laws that every policy, planner, estimator and learner keeps, for the package's and for yours.
 
-`check_policy`, `check_planner` and `check_learner` raise `BrokenLaw`, an `AssertionError`, with a sentence that names
-the law, the inputs and what was seen. `oracle` enumerates small cases, to compare with. No test
-framework is needed.
+`check_policy`, `check_planner`, `check_estimator` and `check_learner` raise `BrokenLaw`, an `AssertionError`, with a
+sentence for each broken law that names the law, the inputs and the observation. `oracle` enumerates small cases, to
+compare with. No test framework is needed.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from .._doors import door
 if TYPE_CHECKING:
     from ..paper.learner_checks import check_learner as check_learner
     from . import oracle as oracle
+    from .estimators import check_estimator as check_estimator
     from .oracle import small_bandit as small_bandit
     from .planners import check_planner as check_planner
     from .policies import check_policy as check_policy

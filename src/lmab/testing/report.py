@@ -1,4 +1,4 @@
-"""The report of a check: laws are checked in order, the first broken one raises, and the report lists those kept."""
+"""The report of a check: all laws are checked, and those that are broken raise together."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from ..errors import LmabError, first_line
 
 Subject = TypeVar("Subject")
 
-#: A law as a function: it raises `Broken` where the law does not hold, returns None where it holds, or a sentence
-#: that says why nothing could be checked.
+#: A law as a function: it raises `Broken` if the law does not hold, and returns None if it holds, or the reason why
+#: nothing could be checked.
 Law = Callable[[Subject], str | None]
 
 
 class BrokenLaw(AssertionError):
-    """A law of the protocol does not hold: the message names the law, the inputs and what was seen.
+    """Laws of the protocol do not hold: the message names each law, the inputs and the observation.
+
+    `laws` maps the name of each broken law to the observation.
 
     Examples:
         >>> import lmab
@@ -30,9 +32,19 @@ class BrokenLaw(AssertionError):
         lmab.testing.report.BrokenLaw: Unmoved breaks the law 'adaptive says the truth': the same arms ...
     """
 
+    def __init__(self, name: str, laws: Mapping[str, str]) -> None:
+        self.laws = dict(laws)
+        if len(laws) == 1:
+            [(law, seen)] = laws.items()
+            super().__init__(f"{name} breaks the law '{law}': {seen}")
+        else:
+            super().__init__(
+                f"{name} breaks {len(laws)} laws:" + "".join(f"\n- '{law}': {seen}" for law, seen in laws.items())
+            )
+
 
 class Broken(Exception):
-    """What was seen, in a sentence: `keep` adds the name of the law."""
+    """A law does not hold: the message is the observation, and `keep` adds the name of the law."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +68,26 @@ class Report:
 
 
 def keep(name: str, laws: Mapping[str, Law[Subject]], subject: Subject) -> Report:
-    """Check the laws in their order; the first that is broken raises `BrokenLaw`."""
+    """Check all laws in their order; those that are broken raise one `BrokenLaw` together."""
     kept: list[str] = []
+    broken: dict[str, str] = {}
     not_checked: dict[str, str] = {}
+    cause: Exception | None = None
     for law, holds in laws.items():
         try:
             reason = holds(subject)
-        except Broken as broken:
-            raise BrokenLaw(f"{name} breaks the law '{law}': {broken}") from None
-        except BrokenLaw as broken:  # A part broke a law, such as the policy of a plan.
-            raise BrokenLaw(f"{name} breaks the law '{law}': {broken}") from None
+        except (Broken, BrokenLaw) as error:  # of a part, such as the policy of a plan, in the latter case
+            broken[law] = str(error)
         except Exception as error:
-            seen = f"{type(error).__name__}: {first_line(error)}"
-            raise BrokenLaw(f"{name} breaks the law '{law}': it raised {seen}") from error
-        if reason is None:
-            kept.append(law)
+            broken[law] = f"it raised {type(error).__name__}: {first_line(error)}"
+            cause = cause or error
         else:
-            not_checked[law] = reason
+            if reason is None:
+                kept.append(law)
+            else:
+                not_checked[law] = reason
+    if broken:
+        raise BrokenLaw(name, broken) from cause
     return Report(name, tuple(kept), not_checked)
 
 
@@ -98,7 +113,7 @@ def expect_refusal(call: Callable[[], object], what: str, *words: str) -> None:
 
 
 def refusal(call: Callable[[], object]) -> str | None:
-    """What the call says when it refuses with an error of the package; None when it does not refuse."""
+    """Return the message with which the call refuses, if it raises an error of the package; None if it does not."""
     try:
         call()
     except LmabError as error:

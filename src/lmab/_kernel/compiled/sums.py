@@ -69,54 +69,90 @@ def _symmetrise(result):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def core_sums(groups, observed, offsets, slots, n_slots, order, products, ways):
-    n_groups, width = slots.shape
-    n_entries, n_factors = products.shape
-    stride = order + 1
-    sums = np.zeros((n_entries, 5))
-    table = np.zeros(n_slots * stride + 1)
-    counts = np.zeros(n_groups * stride + 1)
+def moment_sums(groups, observed, offsets, slots, order, symbols, parents, degrees, repeats, binomials, starts):
+    n_groups = len(slots)
+    n_multisets = len(symbols)
+    sums = np.zeros((starts[order + 1], 5))
+    table = np.zeros((n_groups, n_multisets))
     plays = np.zeros(n_groups, np.int64)
+    played = np.empty(n_groups, np.int64)
+    item_set, item_group = np.empty(n_groups * n_multisets, np.int64), np.empty(n_groups * n_multisets, np.int64)
+    item_next = np.empty(n_groups * n_multisets, np.int64)
+    item_ways = np.empty(n_groups * n_multisets)
+    at, degree = np.zeros(order + 1, np.int64), np.zeros(order + 1, np.int64)
+    rank, x, y = np.zeros(order + 1, np.int64), np.ones(order + 1), np.ones(order + 1)
     for session in range(len(offsets) - 1):
-        table[:] = 0.0
-        table[::stride] = 1.0  # the empty products, and the cell that represents no factor
-        plays[:] = 0
+        n_played = 0
         for step in range(offsets[session], offsets[session + 1]):
             group = groups[step]
             if group < 0:
                 continue
+            own = table[group]
+            if plays[group] == 0:
+                own[:] = 0.0
+                own[0] = 1.0
+                place = n_played
+                while place > 0 and played[place - 1] > group:
+                    played[place] = played[place - 1]
+                    place -= 1
+                played[place] = group
+                n_played += 1
             plays[group] += 1
-            for column in range(width):
-                slot = slots[group, column]
-                if slot >= 0 and observed[step, column] != 0.0:
-                    for m in range(order, 0, -1):
-                        table[slot * stride + m] += table[slot * stride + m - 1] * observed[step, column]
-        for slot in range(n_slots):
-            factorial = 1.0
-            for m in range(2, stride):
-                factorial *= m
-                table[slot * stride + m] *= factorial
-        counts[n_groups * stride] = 1.0
-        for group in range(n_groups):
-            counts[group * stride] = 1.0
-            for m in range(order):
-                counts[group * stride + m + 1] = counts[group * stride + m] * max(plays[group] - m, 0)
-        for entry in range(n_entries):
-            y = 1.0
-            for factor in range(n_factors):
-                y *= counts[ways[entry, factor]]
-                if y == 0.0:
+            for one in range(n_multisets - 1, 0, -1):
+                if degrees[one] <= plays[group]:
+                    for factor in range(degrees[one]):
+                        if parents[one, factor] >= 0:
+                            own[one] += observed[step, symbols[one, factor]] * own[parents[one, factor]]
+        # The parts that each arm can contribute to an entry, arm by arm.
+        n_items = 0
+        for number in range(n_played):
+            group = played[number]
+            first = n_items
+            for one in range(1, n_multisets):
+                size = degrees[one]
+                if size > plays[group]:
                     break
-            if y == 0.0:
+                fits = True
+                for factor in range(size):
+                    fits = fits and slots[group, symbols[one, factor]] >= 0
+                if fits:
+                    ways = 1.0
+                    for taken in range(size):
+                        ways *= plays[group] - taken
+                    item_set[n_items], item_group[n_items], item_ways[n_items] = one, group, ways / repeats[one]
+                    n_items += 1
+            for item in range(first, n_items):
+                item_next[item] = n_items
+        # Every entry is one choice of parts of different arms, in rising order.
+        level = 0
+        at[0] = 0
+        while level >= 0:
+            item = at[level]
+            if item >= n_items:
+                level -= 1
                 continue
-            x = 1.0
-            for factor in range(n_factors):
-                x *= table[products[entry, factor]]
-            sums[entry, 0] += x
-            sums[entry, 1] += y
-            sums[entry, 2] += x * x
-            sums[entry, 3] += x * y
-            sums[entry, 4] += y * y
+            at[level] = item + 1
+            one = item_set[item]
+            size = degree[level] + degrees[one]
+            if size > order:
+                continue
+            place = rank[level]
+            for factor in range(degrees[one]):
+                slot, position = slots[item_group[item], symbols[one, factor]], degree[level] + factor
+                place += binomials[slot + position, position + 1]
+            value, ways = x[level] * table[item_group[item], one], y[level] * item_ways[item]
+            entry = sums[starts[size] + place]
+            entry[0] += value
+            entry[1] += ways
+            entry[2] += value * value
+            entry[3] += value * ways
+            entry[4] += ways * ways
+            if size < order:
+                level += 1
+                at[level], degree[level], rank[level] = item_next[item], size, place
+                x[level], y[level] = value, ways
+        for number in range(n_played):
+            plays[played[number]] = 0
     return sums
 
 

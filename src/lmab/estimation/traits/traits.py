@@ -15,7 +15,7 @@ from ...model.bandit import LatentBandit
 from ...parallel import Threads
 from ..climb import climb
 from ..log import LEARNED, Log
-from ..result import Estimate, Estimator, Progress, Request, Starts
+from ..result import Capabilities, Estimate, Estimator, Progress, Request, Starts
 from .rounds import NO_PRECISION, Plain, TraitsTask, first_arms, learned_round
 from .surface import ALIVE, Factors, Points, Surface, TraitArms, blocks
 
@@ -83,14 +83,12 @@ class Traits(Estimator):
             raise InvalidArgument(f"prior must be 'learned' with equal_loadings, got {self.prior!r}")
 
     @property
-    def own_number(self) -> bool:
-        """The types are the points."""
-        return True
+    def capabilities(self) -> Capabilities:
+        """What `lmab.fit` may expect: the types are the points, and the learned prior is checked.
 
-    @property
-    def checked(self) -> bool:
-        """Under the learned prior; generosity alone is what others are checked against."""
-        return self.prior == LEARNED and not self.equal_loadings
+        Equal loadings (response style alone) are what others are checked against.
+        """
+        return Capabilities(chooses_n_types=True, is_checked=self.prior == LEARNED and not self.equal_loadings)
 
     def solve(self, request: Request) -> Estimate:
         """The fit from its one start, which is deterministic."""
