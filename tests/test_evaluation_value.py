@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import oracle
 import pytest
@@ -110,7 +112,6 @@ def test_too_many_histories_are_refused_with_their_number(monkeypatch):
 @pytest.mark.parametrize(
     ("policy", "arguments", "message"),
     [
-        (lmab.Uniform(4), {"horizon": 2}, "n_sessions and rng are needed: Uniform plays at random"),
         (lmab.Uniform(4), {"horizon": 2, "n_sessions": 10}, "rng must be given"),
         (lmab.Uniform(4), {"horizon": 0}, "horizon must be an integer of at least 1, got 0"),
         (always(0, 4), {"horizon": 2, "n_sessions": 0}, "n_sessions must be an integer of at least 2"),
@@ -120,6 +121,98 @@ def test_too_many_histories_are_refused_with_their_number(monkeypatch):
 def test_bad_input(policy, arguments, message, rng):
     with pytest.raises(ValueError, match=message):
         lmab.evaluate(policy, lmab.random_bandit(2, 4, rng=rng), **arguments)
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+@pytest.mark.parametrize("kind", ["thompson", "exploring", "uniform", "ordered"])
+def test_random_policies_have_the_value_of_brute_force(kind, leaving, rng):
+    """All histories with the probabilities of the arms, whether or not the order of what was seen counts."""
+    bandit = lmab.LatentBandit.categorical([0.3, 0.7], rng.dirichlet(np.ones(3), size=(2, 3)), [-1, 0, 2])
+    if leaving:
+        bandit = replace(bandit, leaving=0.7 * rng.random((2, 3, 3)))
+    policy = {
+        "thompson": lambda: lmab.Thompson(bandit),
+        "exploring": lambda: lmab.policies.Exploring(lmab.Greedy(bandit), 0.3),
+        "uniform": lambda: lmab.Uniform(3),
+        "ordered": lambda: LastReward(3),
+    }[kind]()
+    table = bandit.rewards.probabilities * (1 if bandit.leaving is None else 1 - bandit.leaving)
+    values = bandit.rewards.values.tolist()
+
+    def total(mass, state, steps):
+        if steps == 0:
+            return 0.0
+        found = 0.0
+        for arm, share in enumerate(policy.distribution(state, n_arms=3)[0].tolist()):
+            if share > 0:
+                found += share * float(mass @ bandit.means[:, arm])
+                for z, value in enumerate(values):
+                    after = mass * table[:, arm, z]
+                    found += share * total(after, policy.observe(state, [arm], [value]), steps - 1)
+        return found
+
+    found = lmab.evaluate(policy, bandit, horizon=4)
+    assert found.exact
+    assert found.mean == pytest.approx(total(bandit.weights, policy.start(1), 4), rel=1e-9)
+
+
+class LastReward(lmab.Policy):
+    """Plays at random, arm 0 more often after a reward of 2; only the last step counts."""
+
+    kind = "last-reward"
+    deterministic = False
+    order_free = False
+
+    def __init__(self, n_arms):
+        self.n_arms, self.horizon = n_arms, None
+
+    def _initial_memory(self):
+        return np.zeros(1)
+
+    def _remember(self, state, arms, rewards):
+        return np.where(rewards == 2, 1.0, 0.0)[:, None]
+
+    def distribution(self, state, *, n_arms):
+        first = np.where(state.memory[:, 0] > 0, 0.8, 0.2)
+        rest = np.repeat((1 - first)[:, None] / (n_arms - 1), n_arms - 1, axis=1)
+        return np.column_stack([first, rest])
+
+    def _choose(self, state, allowed, rng):
+        raise NotImplementedError
+
+    def record(self):
+        raise NotImplementedError
+
+    @classmethod
+    def from_record(cls, record):
+        raise NotImplementedError
+
+
+def test_the_exact_value_of_a_random_policy_agrees_with_simulation(rng):
+    bandit = lmab.random_bandit(3, 5, rng=rng)
+    exact = lmab.evaluate(lmab.Thompson(bandit), bandit, horizon=4)
+    drawn = lmab.evaluate(lmab.Thompson(bandit), bandit, horizon=4, n_sessions=200_000, rng=rng)
+    assert abs(exact.mean - drawn.mean) < 4 * drawn.stderr
+    np.testing.assert_allclose(exact.per_step, drawn.per_step, atol=0.01)
+
+
+def test_too_many_histories_of_a_random_policy_are_refused(monkeypatch):
+    monkeypatch.setattr(evaluation, "NODE_LIMIT", 100)
+    bandit = lmab.random_bandit(3, 10, rng=0)
+    with pytest.raises(TooLarge, match="more than 100: give n_sessions and rng"):
+        lmab.evaluate(lmab.Thompson(bandit), bandit, horizon=6)
+    assert lmab.evaluate(lmab.Uniform(10), bandit, horizon=6).exact  # one memory
+
+
+def test_a_random_policy_that_names_no_probabilities_asks_for_simulation(rng):
+    class Unknown(LastReward):
+        kind = "unknown-chances"
+
+        def distribution(self, state, *, n_arms):
+            return lmab.Policy.distribution(self, state, n_arms=n_arms)
+
+    with pytest.raises(lmab.errors.InvalidArgument, match="policy must define distribution"):
+        lmab.evaluate(Unknown(4), lmab.random_bandit(2, 4, rng=rng), horizon=2)
 
 
 def test_continuous_rewards_ask_for_simulation():

@@ -272,6 +272,11 @@ class Simulator:
     def n_arms(self) -> int:
         return self._bandit.n_arms
 
+    @property
+    def rewards(self) -> str:
+        """The family of the rewards, as `lmab.fit` names it, which a learner may know before it plays."""
+        return self._bandit.rewards.family
+
     def play(self, arms: Any) -> Sessions:
         """Play (n, H) arms, one row per session, at most `horizon` steps each."""
         if np.ndim(arms) == 2 and np.shape(arms)[1] > self.horizon:

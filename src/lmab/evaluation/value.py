@@ -18,13 +18,15 @@ from ..estimation.result import Estimate, estimate_of
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior
 from ..planning.problem import Plan, policy_of
-from ..policies.histories import InitialStates, enumerate_histories, initial_states
+from ..policies.histories import InitialStates, enumerate_histories, enumerate_random_histories, initial_states
 from ..policies.policy import Policy, underlying_bandit
 from ..simulation import check_fits, draw_each, draw_types, interact
 from . import off_policy
 
 SESSIONS = 100_000  # simulated where no exact value exists and the caller gives no number
 NODE_LIMIT = 2_000_000  # histories held at once by an exact evaluation
+_REMEDY = "give n_sessions and rng to simulate instead"
+_CONTINUOUS = "rewards take more values than a walk over histories can follow"
 _CHUNK = 8192
 
 
@@ -69,9 +71,9 @@ def evaluate(
 ) -> Evaluation:
     """Expected total reward of `policy` over `horizon` steps: the paper's V(pi), on a bandit or from a log.
 
-    On a bandit the value is exact where the policy is deterministic and rewards take finitely many values: all
-    histories that can happen are walked. Histories with equal counts are one where the policy ignores their order.
-    Otherwise, or when `n_sessions` is given, sessions are simulated; each step then counts the expected reward of the
+    On a bandit the value is exact if rewards take finitely many values: all histories that can happen are enumerated,
+    with the probabilities of the arms if the policy plays at random. Histories with equal counts are one if the policy
+    ignores their order. If `n_sessions` is given, sessions are simulated; each step then counts the expected reward of the
     arm in the session's hidden type, which has the same mean as the reward and less noise.
 
     From a log (off-policy) each session is weighted by the probability of its arms under the policy, divided by their
@@ -103,8 +105,8 @@ def evaluate(
         >>> lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=5)
         Evaluation(2.98035 ± 0 over 5 steps, exact)
         >>> rng = np.random.default_rng(0)
-        >>> lmab.evaluate(lmab.Uniform(2), bandit, horizon=5, n_sessions=1000, rng=rng).exact
-        False
+        >>> lmab.evaluate(lmab.Uniform(2), bandit, horizon=5).mean, lmab.evaluate(lmab.Uniform(2), bandit, horizon=5).exact
+        (2.75, True)
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20_000, horizon=5, rng=rng)
         >>> value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, model=bandit, rng=rng)
         >>> bool(value.interval[0] < 2.98035 < value.interval[1])
@@ -308,10 +310,9 @@ def _on_bandit(
     if n_sessions is not None:
         n_sessions = check_count("n_sessions", n_sessions, minimum=2)
         return _simulated(policy, bandit, horizon, n_sessions, people, check_rng(rng, "the evaluation is simulated"))
-    obstacle = _obstacle(policy, bandit)
-    if obstacle is not None:
-        raise InvalidArgument(f"n_sessions and rng are needed: {obstacle}, got None")
-    return _sum(*_exact(policy, bandit, horizon, people))
+    if policy.adaptive and not bandit.rewards.discrete:
+        raise InvalidArgument(f"n_sessions and rng are needed: {_CONTINUOUS}, got None")
+    return _sum(*(_exact if policy.deterministic else _exact_random)(policy, bandit, horizon, people))
 
 
 def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
@@ -319,17 +320,28 @@ def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
     if not policy.deterministic:
         return f"{type(policy).__name__} plays at random"
     if policy.adaptive and not bandit.rewards.discrete:
-        return "rewards take more values than a walk over histories can follow"
+        return _CONTINUOUS
     return None
+
+
+def _exact_random(policy: Policy, bandit: LatentBandit, horizon: int, people: People) -> tuple[Float[Array, "H M"], int]:
+    """Return what `_exact` does, of a policy that plays at random."""
+    joint, nodes = np.zeros((horizon, bandit.n_types)), 0
+    levels = enumerate_random_histories(
+        policy, bandit, horizon, limit=NODE_LIMIT, remedy=_REMEDY, roots=people.roots(policy, bandit)
+    )
+    for step, level in enumerate(levels):
+        joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
+        nodes += len(level.arms)
+    return joint, nodes
 
 
 def _exact(policy: Policy, bandit: LatentBandit, horizon: int, people: People) -> tuple[Float[Array, "H M"], int]:
     """Weight times expected reward of every step and type, and the number of histories that were walked."""
     joint, nodes = np.zeros((horizon, bandit.n_types)), 0
-    remedy = "give n_sessions and rng to simulate instead"
     roots = people.roots(policy, bandit)
     for step, level in enumerate(
-        enumerate_histories(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy, roots=roots)
+        enumerate_histories(policy, bandit, horizon, limit=NODE_LIMIT, remedy=_REMEDY, roots=roots)
     ):
         joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
         nodes += len(level.arms)

@@ -26,6 +26,7 @@ from .learner import (
     Exploration,
     Learner,
     Task,
+    check_declared,
     check_enough,
     declared_values,
     floored,
@@ -83,6 +84,7 @@ class DirectMLE(Learner):
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
+        check_declared(task, "DirectMLE")
         n_uniform = task.n_sessions if self.thompson_rounds == 0 else -(-task.n_sessions // 2)
         check_enough(task, n_uniform, self.n_types if isinstance(self.n_types, int) else 2)
         uniform = Uniform(task.n_arms, horizon=task.horizon)

@@ -213,6 +213,7 @@ class Task:
     time_limit: float = 60.0  # seconds for planning
     rewards: str | None = None  # As in `fit`: "categorical", "gaussian", "counts", "binned"; None: by observed values.
     values: Sequence[float] | None = None  # Values of categorical rewards, where some may not be seen, rising.
+    declared: str | None = None  # the reward family that the environment declares; None: unknown
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(("n_arms", "horizon", "n_sessions"), COUNT))
@@ -303,8 +304,18 @@ def lenient(bandit: LatentBandit) -> LatentBandit:
     return replace(bandit, rewards=replace(rewards, edges=edges))
 
 
+def check_declared(task: Task, learner: str) -> None:
+    """Raise before anything is played if the environment declares normal rewards and the task names no family."""
+    if task.rewards is None and task.declared == "gaussian":
+        raise InvalidArgument(
+            f"rewards must be named for {learner}: the environment has normal rewards, so give rewards='gaussian'; "
+            f"got None"
+        )
+
+
 def check_not_binned(task: Task, learner: str) -> None:
-    """Raise before anything is played when the learner matches moments, because bins are made from the whole log."""
+    """Raise before anything is played if the learner, which matches moments, cannot use the task's rewards."""
+    check_declared(task, learner)
     if task.rewards == "binned":
         raise InvalidArgument(f"rewards must not be 'binned' for {learner}: use DirectMLE, or 'gaussian' or 'counts'")
 

@@ -194,7 +194,8 @@ def learn(
         >>> value > 0.97 * lmab.evaluate(genie.policy, bandit, horizon=5).mean
         True
     """
-    task = Task(environment.n_arms, environment.horizon, n_sessions, planner, time_limit, rewards, values)
+    declared = getattr(environment, "rewards", None)  # a live system need not declare its reward family
+    task = Task(environment.n_arms, environment.horizon, n_sessions, planner, time_limit, rewards, values, declared)
     run = Run(learner, task, rng=rng)
     with _sessions_kept(run):
         while not run.finished:

@@ -194,6 +194,50 @@ def enumerate_histories(
         state = policy.observe(before, arms[parents], channel.rewards[arms[parents], branches.outcomes])
 
 
+class RandomLevel(NamedTuple):
+    """All histories of one length under a policy that plays at random, one row for each arm that may follow."""
+
+    mass: Float[Array, "n M"]  # weight times probability of the history and of the arm, for every type
+    arms: Integer[Array, "n"]
+
+
+def enumerate_random_histories(
+    policy: Policy, bandit: LatentBandit, horizon: int, *, limit: int, remedy: str, roots: InitialStates | None = None
+) -> Iterator[RandomLevel]:
+    """Yield the levels of a policy that plays at random; the arguments are those of `enumerate_histories`.
+
+    Histories after which the policy has the same memory are one, because its probabilities follow from the memory.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> levels = enumerate_random_histories(lmab.Uniform(2), bandit, 3, limit=100, remedy="plan fewer steps")
+        >>> [len(level.arms) for level in levels]
+        [2, 2, 2]
+    """
+    channel = bandit.outcomes(2)
+    state, mass = roots or InitialStates(policy.start(1), bandit.weights[None])
+    seen: Integer[Array, "n t"] = np.arange(len(mass))[:, None]
+    for step in range(horizon):
+        chances = policy.distribution(state, n_arms=bandit.n_arms)
+        rows, arms = np.nonzero(chances > 0)
+        mass = mass[rows] * chances[rows, arms][:, None]
+        yield RandomLevel(mass, arms)
+        if step + 1 == horizon:
+            return
+        _check_size(len(rows) * channel.rewards.shape[1], step + 1, limit, remedy)
+        branches = _grown(channel, mass, seen[rows], arms, policy.order_free)
+        if len(branches.parents) == 0:  # everybody has left
+            return
+        before = State(state.step, state.memory[rows[branches.parents]], single=False)
+        paid = channel.rewards[arms[branches.parents], branches.outcomes]
+        state = policy.observe(before, arms[branches.parents], paid)
+        _, first, group = np.unique(state.memory, axis=0, return_index=True, return_inverse=True)
+        mass = np.zeros((len(first), bandit.n_types))
+        np.add.at(mass, group.ravel(), branches.mass)
+        state, seen = State(state.step, state.memory[first], single=False), branches.seen[first]
+
+
 class _Branches(NamedTuple):
     """Step from one level to the next: k histories of t1 = t + 1 steps."""
 
