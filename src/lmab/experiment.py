@@ -1,5 +1,7 @@
 """Experiments: the studies of the paper as data, which are run, stored, resumed, analysed and drawn."""
 
+from .paper.experiment.analysis import Difference as Difference
+from .paper.experiment.analysis import compare as compare
 from .paper.experiment.analysis import wanted as wanted
 from .paper.experiment.methods import Contender as Contender
 from .paper.experiment.methods import Learning as Learning

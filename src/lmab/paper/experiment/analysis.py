@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..._shapes import Array, Float
+from ...errors import InvalidArgument
 from .methods import Contender
 from .store import Row
 from .studies import Panel, Study
@@ -356,3 +357,73 @@ class Evidence:
 
 
 Check = Callable[[Evidence], Finding | None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean paired difference of two methods over the instances of one setting and budget."""
+
+    kind: str
+    n_types: int
+    n_arms: int
+    horizon: int
+    separation: float
+    n_sessions: int  # 0 if neither method learns
+    n_instances: int
+    mean: float
+    stderr: float  # NaN for a single instance
+
+    def __str__(self) -> str:
+        return (
+            f"M={self.n_types} A={self.n_arms} H={self.horizon} N={self.n_sessions}: {self.mean:+.4g} ± "
+            f"{self.stderr:.2g} over {self.n_instances} instances"
+        )
+
+
+def compare(rows: Iterable[Row], mine: str, other: str, *, measure: str = "per_step") -> list[Difference]:
+    """Return the measure of method `mine` minus that of `other`, paired by instance, for each setting and budget.
+
+    Both methods meet the same instances with the same seeds, so differences vary far less than values. A method that
+    does not learn has one row for all budgets.
+
+    Args:
+        rows: rows of a study, as `RowStore.rows()` or `wanted` return them; rows of failed trials do not count.
+        mine: name of a method, as in `Contender`.
+        other: name of the method to compare with.
+        measure: "per_step" (reward per step), "fraction" (of the genie's value, whose rows must be there), "distance"
+            (to the true model), "value_gap", "seconds" and others that the panels of studies name.
+
+    Examples:
+        >>> from lmab.experiment import RowStore, compare, write_table
+        >>> rows = [
+        ...     Row(f"{method}-{i}", "ordinary", 2, 5, 4, 100, 0.0, i, method, i, "done", value, *[None] * 8, "", *[""] * 4)
+        ...     for method, values in (("mine", (2.0, 2.4)), ("theirs", (1.8, 2.0)))
+        ...     for i, value in enumerate(values)
+        ... ]
+        >>> print(*compare(rows, "mine", "theirs"))
+        M=2 A=5 H=4 N=100: +0.075 ± 0.025 over 2 instances
+    """
+    if measure not in MEASURES:
+        raise InvalidArgument(f"measure must be one of {', '.join(MEASURES)}, got {measure!r}")
+    done = [row for row in rows if row.done]
+    for name in (mine, other):
+        if not any(row.method == name for row in done):
+            known = ", ".join(sorted({row.method for row in done})) or "none"
+            raise InvalidArgument(f"rows must have the method {name!r}, got methods {known}")
+    values = {(row.method, instance_of(row), row.n_sessions): value for row, value in measured(done, measure)}
+    differences: dict[tuple[Key, int], list[float]] = {}
+    for key, budget in sorted({(key, budget) for method, key, budget in values if method in (mine, other)}):
+        pair = [values.get((name, key, budget), values.get((name, key, 0))) for name in (mine, other)]
+        if pair[0] is None or pair[1] is None or (budget == 0 and _has_budgets(values, mine, other)):
+            continue
+        differences.setdefault((key[:-1], budget), []).append(pair[0] - pair[1])
+    return [
+        Difference(kind, n_types, n_arms, horizon, separation, budget, len(found), *mean_and_error(found))
+        for ((kind, separation, n_types, n_arms, horizon), budget), found in differences.items()
+    ]
+
+
+def _has_budgets(values: Mapping[tuple[str, Key, int], float], mine: str, other: str) -> bool:
+    """Return whether one of the methods learns, so that differences are taken at its budgets."""
+    return any(budget > 0 for method, _, budget in values if method in (mine, other))
+
