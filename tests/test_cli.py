@@ -175,6 +175,29 @@ def test_reproduce_draws_the_figures_of_the_paper(tmp_path):
     assert drawn == {"figure3.png", "figure3.svg", "regimes.png", "regimes.svg"}
 
 
+def test_reproduce_runs_a_contender_of_the_user(tmp_path, monkeypatch):
+    """The module is found in the current folder, also by the processes that run trials."""
+    (tmp_path / "mymethods.py").write_text(
+        "import lmab\nfrom lmab.experiment import Contender, Learning, typed\n"
+        "QUICK = Contender('quick', 'DirectMLE, 1 round', Learning(typed(lmab.DirectMLE, thompson_rounds=1)))\n"
+        "ALL, NONE = [QUICK], 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["reproduce", "naive", "--quick", "--plot-only", "--out", str(tmp_path / "results"), "--json"]
+    for given in ("mymethods:QUICK", "mymethods:ALL"):
+        (answer,) = json.loads(RUNNER.invoke(app, [*command, "--with", given]).output)
+        (without,) = json.loads(RUNNER.invoke(app, command).output)
+        assert answer["trials"] > without["trials"]
+    for given, message in (
+        ("mymethods", "--with must be MODULE:CONTENDER"),
+        ("mymethods:MINE", "has no attribute 'MINE'"),
+        ("nomethods:MINE", "No module named 'nomethods'"),
+        ("mymethods:NONE", "--with must name an lmab.experiment.Contender or a list of them, got 3"),
+    ):
+        assert message in str(RUNNER.invoke(app, [*command, "--with", given]).exception)
+
+
 def test_reproduce_lists_and_refuses():
     listed = json.loads(RUNNER.invoke(app, ["reproduce", "--list", "--json"]).stdout)
     assert "planning" in [study["name"] for study in listed]

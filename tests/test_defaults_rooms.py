@@ -112,6 +112,19 @@ def course_of(make: Any, **options: Any) -> Any:
     return (len(case.cases), case.patience) if module is of_planners else (case.horizon, case.n_sessions)
 
 
+def log_of_check(**options: Any) -> Any:
+    """The log that `check_estimator` fits, and the number of types that it asks for."""
+    seen: list[Any] = []
+
+    class Recorder:
+        def fit(self, log: Any, *, n_types: int, rng: Any, progress: Any = None) -> Any:
+            seen.append((len(log.sessions), log.sessions.horizon, n_types))
+            return lmab.EM(prior=0.0, restarts=1).fit(log, n_types=n_types, rng=rng)
+
+    lmab.testing.check_estimator(Recorder(), **options)
+    return seen[0]
+
+
 def weighed(**options: Any) -> Any:
     found = weigh(lmab.Uniform(4), PROPENSE, horizon=2, rng=0, **options)
     return str((found.per_decision, found.self_normalised))
@@ -376,6 +389,9 @@ ROWS: list[tuple[str, Any, str, Any, Any]] = [
     ("EDMoments", cut, "bins", "auto", 3),
     ("check_learner", lambda **o: course_of(lmab.testing.check_learner, **o), "horizon", 4, 5),
     ("check_learner", lambda **o: course_of(lmab.testing.check_learner, **o), "n_sessions", 600, 500),
+    ("check_estimator", log_of_check, "horizon", 4, 5),
+    ("check_estimator", log_of_check, "n_sessions", 300, 200),
+    ("check_estimator", log_of_check, "n_types", 2, 3),
     ("check_planner", lambda **o: course_of(lmab.testing.check_planner, **o), "n_random", 15, 14),
     ("check_planner", lambda **o: course_of(lmab.testing.check_planner, **o), "patience", 5.0, 4.0),
     ("gather", gathered, "title", "Session policy report", "Another"),
@@ -421,6 +437,9 @@ EXEMPT = {
     "LowerBound": "a number with its proof",
     "sessions_below.n_arms": "test_paper_lower_bounds.py",
     "export_pomdp.discount": "test_planning_pomdp_file.py",
+    "Capabilities": "what an estimator declares of itself: test_testing_estimators.py",
+    "finish": "test_testing_estimators.py::test_finish_takes_labels_and_a_status_as_text",
+    "compare.measure": "test_paper_experiment.py",
     **dict.fromkeys(("Certificate", "Comparison", "Estimate", "Factors", "Identifiability", "Measurement"), FOUND),
     **dict.fromkeys(("Design", "Contents", "Phase", "Plan", "Verdict", "Curve", "Row", "LogEvidence"), FOUND),
     **dict.fromkeys(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import itertools
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import learners
 import numpy as np
@@ -1122,3 +1122,72 @@ def test_the_number_of_types_is_chosen_once_while_exploring_and_again_at_the_end
         learner = learning.DirectMLE(n_types, thompson_rounds=2)
         lmab.learn(lmab.Simulator(bandit, horizon=4, rng=generator(3)), learner, n_sessions=600, rng=generator(4))
         assert asked == wanted
+
+
+# a planner of the user in a saved run
+
+
+class OneArm:
+    """No dataclass, and no subclass of `Planner`."""
+
+    def __init__(self, arm=0):
+        self.arm = arm
+
+    def solve(self, problem, clock):
+        others = [arm for arm in range(problem.bandit.n_arms) if arm != self.arm]
+        policy = lmab.policies.Ranking([self.arm, *others], horizon=problem.horizon)
+        lower = problem.horizon * float(problem.bandit.weights @ problem.bandit.means[:, self.arm])
+        return lmab.Plan(policy, problem.horizon, lower, problem.bandit.known_type(problem.horizon), "heuristic", "one")
+
+    solve_without_repeats = solve
+
+
+@dataclass(frozen=True)
+class OneArmAsData:
+    """A dataclass that does not inherit from `Planner`."""
+
+    arm: int = 0
+
+    def solve(self, problem, clock):
+        return OneArm(self.arm).solve(problem, clock)
+
+    solve_without_repeats = solve
+
+
+@pytest.mark.parametrize("planner", [OneArm(2), OneArmAsData(2)], ids=["class", "dataclass"])
+def test_a_planner_of_the_user_survives_a_saved_run(planner, tmp_path):
+    live = lmab.Simulator(BANDIT, horizon=HORIZON, rng=1)
+    run = new_run(planner=planner)
+    run.tell(live.run(run.ask().policy, 40))
+    run.save(tmp_path / "run.lmab")
+    loaded = lmab.load(tmp_path / "run.lmab")
+    assert type(loaded.task.planner) is type(planner)
+    assert loaded.task.planner.arm == 2
+    while not loaded.finished:
+        loaded.tell(loaded.ask().on(live))
+    assert loaded.learned.plan.message == "one"
+
+
+def test_a_planner_whose_class_is_not_there_is_named(tmp_path, monkeypatch):
+    new_run(planner=OneArm(1)).save(tmp_path / "run.lmab")
+    with monkeypatch.context() as patch:
+        patch.delattr("test_learning.OneArm" if __name__ == "test_learning" else f"{__name__}.OneArm")
+        with pytest.raises(InvalidFile, match=r"planner .*OneArm: import the module that defines this class first"):
+            lmab.load(tmp_path / "run.lmab")
+        patch.setattr(f"{__name__}.OneArm", print, raising=False)  # no planner
+        with pytest.raises(InvalidFile, match="import the module that defines this class first"):
+            lmab.load(tmp_path / "run.lmab")
+    stateful = OneArm()
+    stateful.arm = object()
+    with pytest.raises(InvalidArgument, match="planner must have attributes that are numbers, texts"):
+        new_run(planner=stateful).save(tmp_path / "other.lmab")
+
+
+@pytest.mark.parametrize("learner", [learning.EDMoments(2), learning.EDMLE(2), lmab.DirectMLE(2), learning.Tensor(2)])
+def test_normal_rewards_that_are_not_named_fail_before_anything_is_played(learner):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0, 2.0], [1.0, 0.0, 2.0]])
+    live = lmab.Simulator(bandit, horizon=3, rng=0)
+    assert live.rewards == "gaussian"
+    with pytest.raises(InvalidArgument, match=r"rewards must be named for .*: the environment has normal rewards"):
+        lmab.learn(live, learner, n_sessions=25_000, rng=0)
+    assert live.sessions_used == 0

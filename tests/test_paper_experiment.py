@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from policies import always
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.experiment import STUDIES, RowStore, draw, read_table, tables, wanted, write_table
+from lmab.experiment import STUDIES, Row, RowStore, compare, draw, read_table, tables, wanted, write_table
 from lmab.learning import Genie
 from lmab.model import random_bandit
 from lmab.paper.experiment import plots
@@ -439,3 +439,54 @@ def test_dashes_tell_methods_and_colours_the_second_column():
         assert handles[name].get_color() == "black"
         assert handles[name].get_markersize() == drawn[0].get_markersize()  # as on the curves
     assert {handles[name].get_linewidth() for name in ("H = 5", "H = 9")} == {4}
+
+
+# paired differences
+
+
+def made_row(method, instance, value, n_sessions=100, **changes):
+    settings = {
+        "kind": "ordinary",
+        "n_types": 2,
+        "n_arms": 5,
+        "horizon": 4,
+        "separation": 0.0,
+        "status": "done",
+        **changes,
+    }
+    names = [field.name for field in fields(Row)]
+    row = dict.fromkeys(names, None) | dict.fromkeys(("note", "lmab", "numpy", "python", "finished"), "")
+    row |= {"id": f"{method}{instance}{n_sessions}{settings}", "method": method, "instance": instance, "seed": instance}
+    return Row(**(row | {"commit": "", "machine": "", "n_sessions": n_sessions, "value": value} | settings))
+
+
+def test_differences_are_paired_by_instance_and_budget():
+    values = {("a", 100): [2.0, 4.0, 3.0], ("b", 100): [1.6, 3.2, 7.0], ("a", 200): [4.0], ("b", 200): [2.0]}
+    rows = [made_row(m, i, v, n) for (m, n), own in values.items() for i, v in enumerate(own)]
+    rows = [row for row in rows if (row.method, row.instance) != ("b", 2)]
+    rows.append(made_row("b", 2, 1.0, status="ValueError"))  # failed rows do not count
+    small, large = compare(rows, "a", "b")
+    assert (small.n_sessions, small.n_instances, small.n_arms) == (100, 2, 5)
+    assert small.mean == pytest.approx((0.1 + 0.2) / 2)
+    assert small.stderr == pytest.approx(0.05)
+    assert (large.n_sessions, large.mean) == (200, 0.5)
+    assert np.isnan(large.stderr)
+    assert str(small) == "M=2 A=5 H=4 N=100: +0.15 ± 0.05 over 2 instances"
+    assert [one.mean for one in compare(rows, "b", "a")] == pytest.approx([-0.15, -0.5])
+
+
+def test_a_method_that_does_not_learn_is_compared_at_every_budget():
+    rows = [made_row("ucb", i, 2.0 + i, n) for i in range(2) for n in (100, 200)]
+    rows += [made_row("genie", i, 4.0 + i, 0) for i in range(2)]
+    assert [(one.n_sessions, one.mean) for one in compare(rows, "ucb", "genie")] == [(100, -0.5), (200, -0.5)]
+    assert [one.n_sessions for one in compare(rows, "genie", "genie")] == [0]
+    fractions = compare(rows, "ucb", "genie", measure="fraction")
+    assert fractions[0].mean == pytest.approx(((2 / 4 - 1) + (3 / 5 - 1)) / 2)
+
+
+def test_methods_and_measures_that_are_not_there_are_named():
+    rows = [made_row("ucb", 0, 2.0)]
+    with pytest.raises(InvalidArgument, match="rows must have the method 'mine', got methods ucb"):
+        compare(rows, "mine", "ucb")
+    with pytest.raises(InvalidArgument, match=r"measure must be one of per_step, .*, got 'reward'"):
+        compare(rows, "ucb", "ucb", measure="reward")

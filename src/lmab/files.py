@@ -152,7 +152,7 @@ def encode(value: Any, kind: str | None = None, *, without: Collection[str] = ()
         elif is_dataclass(part):
             nested[name] = encode(part)
         else:
-            plain[name] = _plain(part)
+            plain[name] = as_plain(part)
     return Record(kind or type(value).__name__, plain, arrays, nested)
 
 
@@ -166,7 +166,7 @@ def decode(record: Record, maker: type[Value], makers: Makers | None = None, **g
         given: fields that the caller has read by other means.
     """
     hints = get_type_hints(maker)
-    parts = {name: _value(value) for name, value in record.fields.items() if name not in given}
+    parts = {name: from_plain(value) for name, value in record.fields.items() if name not in given}
     parts |= {name: array for name, array in record.arrays.items() if name not in given}
     nested = {name: part for name, part in record.records.items() if name not in given}
     parts |= {name: decode_any(part, makers or {}) for name, part in nested.items()}
@@ -185,14 +185,14 @@ def decode_any(record: Record, makers: Makers) -> Any:
     return decode(record, maker, makers) if isinstance(maker, type) else maker(record)
 
 
-def _plain(value: Any) -> Any:
-    """The value as JSON has it."""
+def as_plain(value: Any) -> Any:
+    """Return the value as JSON has it."""
     if isinstance(value, Enum):
-        return _plain(value.value)
+        return as_plain(value.value)
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return as_plain(value.item())
     if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
+        return [as_plain(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {_SPECIAL: repr(value)}
     if value is None or isinstance(value, bool | int | float | str):
@@ -200,10 +200,10 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no file form")
 
 
-def _value(plain: Any) -> Any:
-    """The value that `_plain` wrote."""
+def from_plain(plain: Any) -> Any:
+    """Return the value that `as_plain` wrote."""
     if isinstance(plain, list):
-        return tuple(_value(part) for part in plain)
+        return tuple(from_plain(part) for part in plain)
     if isinstance(plain, dict):
         if plain.keys() != {_SPECIAL}:
             raise InvalidFile(f"damaged: {plain!r} is not a number")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..errors import InvalidArgument, InvalidFile
 from ..estimation.em import EM
 from ..estimation.result import Estimator
 from ..estimation.traits.traits import Traits
-from ..files import Makers, Record, decode_any, encode
+from ..files import Makers, Record, as_plain, decode_any, encode, from_plain
 from ..model.bandit import LatentBandit
 from ..moments.second import Subspace
 from ..planning.certified import Certified
@@ -147,7 +148,7 @@ class Run:
     def record(self) -> files.Record:
         """The learner, the task, the seed, and all sessions as one log, with the number of sessions of each round."""
         rounds = [len(told) for told in (*self._rounds, *([] if self._told is None else [self._told]))]
-        nested = {"learner": encode(self.learner), "task": encode(self.task)}
+        nested = {"learner": encode(self.learner), "task": _task_record(self.task)}
         if self.sessions is not None:
             nested["sessions"] = _sessions_record(self.sessions)
         return files.Record("run", {"seed": self.seed}, {"rounds": np.array(rounds, np.int64)}, nested)
@@ -236,6 +237,46 @@ def sessions_from(record: files.Record) -> Sessions:
     )
 
 
+_PLANNER = "planner of the user"  # the kind of a planner that is no dataclass, or none that inherits from Planner
+
+
+def _task_record(task: Task) -> files.Record:
+    """Return the record of a task; a planner of any class is saved by the name of its class and its attributes."""
+    planner: Any = task.planner
+    if isinstance(planner, _PLANNERS) or (is_dataclass(planner) and type(planner) in _own(Planner).values()):
+        return encode(task)
+    cls = type(planner)
+    parts = (
+        {one.name: getattr(planner, one.name) for one in fields(planner)} if is_dataclass(planner) else vars(planner)
+    )
+    try:
+        state = {f"state {name}": as_plain(value) for name, value in parts.items()}
+    except TypeError as error:
+        raise InvalidArgument(
+            f"planner must have attributes that are numbers, texts, or tuples of them to be saved, got {planner!r}: "
+            f"{error}"
+        ) from error
+    record = encode(task, without=("planner",))
+    name = {"module": cls.__module__, "name": cls.__qualname__}
+    return replace(record, records={**record.records, "planner": Record(_PLANNER, {**name, **state})})
+
+
+def _planner_from(record: Record) -> Any:
+    """Return the planner of a saved run; its class must have been imported, because files never import code."""
+    module, name = str(record.fields["module"]), str(record.fields["name"])
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, type) or not all(callable(getattr(found, one, None)) for one in _METHODS):
+        raise InvalidFile(f"holds a planner {module}.{name}: import the module that defines this class first")
+    planner: Any = object.__new__(found)
+    for key, value in record.fields.items():
+        if key.startswith("state "):
+            object.__setattr__(planner, key.removeprefix("state "), from_plain(value))
+    return planner
+
+
+_METHODS = ("solve", "solve_without_repeats")
 _PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
 _MAKERS: Makers = {
     "bandit": LatentBandit.from_record,
@@ -246,7 +287,7 @@ _PACKAGES = ("lmab.learning", "lmab.estimation")  # whose public learners and es
 
 def restore_run(record: Record) -> Run:
     """The run that a record describes; all computations are repeated."""
-    makers = {**_own(Learner), **_own(Planner), **_MAKERS, **_public(record)}
+    makers = {**_own(Learner), **_own(Planner), **_MAKERS, **_public(record), _PLANNER: _planner_from}
     learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
     rounds = record.arrays["rounds"]
     sessions = sessions_from(record.records["sessions"]) if len(rounds) else None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ from ...cli.output import console, progress, show_json, show_table
 from ...errors import InvalidArgument
 from ...parallel import connected
 from ..experiment.analysis import wanted
+from ..experiment.methods import Contender
 from ..experiment.page import page, rates_page, tables
 from ..experiment.plots import draw, draw_figure, draw_measured_rates, draw_regimes
 from ..experiment.store import CLOSE, Again, Row, RowStore, drawn, pending, repeated, run_all, unlike, write_table
@@ -37,6 +40,12 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of rows and figures.")] = Path("results"),
     plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing; draw the rows that are stored.")] = False,
     again: Annotated[int, typer.Option(help="Run this many stored trials again and compare their rows.", min=0)] = 0,
+    contenders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", metavar="MODULE:CONTENDER", help="Also run your Contender (or a list of them), in every setting."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a study of the paper or of ours: store rows, a table and figures. By default 10 instances are run.
@@ -50,7 +59,9 @@ def reproduce(
     if show_list:
         show_json(_listed()) if as_json else show_table("Studies", ["name", "title", "trials"], _listing())
         return
+    mine = [contender for given in contenders or [] for contender in _imported(given)]
     studies, size = _chosen(names or []), _size(quick, full)
+    studies = [study.with_methods(*mine) for study in studies] if mine else studies
     store = RowStore(out)
     if again:
         rows = store.rows()
@@ -107,6 +118,24 @@ def _chosen(names: Sequence[str]) -> list[Study]:
         raise InvalidArgument(f"NAME must be {choices([*_NAMES, 'all'])}, got {unknown[0] if unknown else 'none'!r}")
     parts = {study.name for name in names if name in _FIGURES for study in _FIGURES[name].studies}
     return [study for study in STUDIES if {study.name, study.group, "all"} & {*names} or study.name in parts]
+
+
+def _imported(given: str) -> list[Contender]:
+    """Return the contenders that "module:NAME" names; the module is looked for in the current folder first."""
+    module, _, name = given.partition(":")
+    if not module or not name:
+        raise InvalidArgument(f"--with must be MODULE:CONTENDER, such as mymethods:PATIENT, got {given!r}")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)  # processes that run trials inherit it
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"--with must name a contender that can be imported, got {given!r}: {error}") from error
+    contenders = [found] if isinstance(found, Contender) else found
+    if not isinstance(contenders, list | tuple) or not all(isinstance(one, Contender) for one in contenders):
+        raise InvalidArgument(f"--with must name an lmab.experiment.Contender or a list of them, got {found!r}")
+    return list(contenders)
 
 
 def _figures(names: Sequence[str]) -> list[str]:

@@ -394,9 +394,10 @@ def compare(rows: Iterable[Row], mine: str, other: str, *, measure: str = "per_s
             (to the true model), "value_gap", "seconds" and others that the panels of studies name.
 
     Examples:
-        >>> from lmab.experiment import RowStore, compare, write_table
+        >>> from lmab.experiment import Row, compare
+        >>> empty = [*[None] * 8, *[""] * 5]
         >>> rows = [
-        ...     Row(f"{method}-{i}", "ordinary", 2, 5, 4, 100, 0.0, i, method, i, "done", value, *[None] * 8, "", *[""] * 4)
+        ...     Row(f"{method}-{i}", "ordinary", 2, 5, 4, 100, 0.0, i, method, i, "done", value, *empty)
         ...     for method, values in (("mine", (2.0, 2.4)), ("theirs", (1.8, 2.0)))
         ...     for i, value in enumerate(values)
         ... ]
@@ -411,19 +412,21 @@ def compare(rows: Iterable[Row], mine: str, other: str, *, measure: str = "per_s
             known = ", ".join(sorted({row.method for row in done})) or "none"
             raise InvalidArgument(f"rows must have the method {name!r}, got methods {known}")
     values = {(row.method, instance_of(row), row.n_sessions): value for row, value in measured(done, measure)}
-    differences: dict[tuple[Key, int], list[float]] = {}
+    differences: dict[tuple[Any, ...], list[float]] = {}
     for key, budget in sorted({(key, budget) for method, key, budget in values if method in (mine, other)}):
         pair = [values.get((name, key, budget), values.get((name, key, 0))) for name in (mine, other)]
         if pair[0] is None or pair[1] is None or (budget == 0 and _has_budgets(values, mine, other)):
             continue
-        differences.setdefault((key[:-1], budget), []).append(pair[0] - pair[1])
-    return [
-        Difference(kind, n_types, n_arms, horizon, separation, budget, len(found), *mean_and_error(found))
-        for ((kind, separation, n_types, n_arms, horizon), budget), found in differences.items()
-    ]
+        kind, separation, n_types, n_arms, horizon, _ = key
+        cell = kind, n_types, n_arms, horizon, separation, budget
+        differences.setdefault(cell, []).append(pair[0] - pair[1])
+    found = []
+    for (kind, n_types, n_arms, horizon, separation, budget), own in differences.items():
+        mean, stderr = mean_and_error(own)
+        found.append(Difference(kind, n_types, n_arms, horizon, separation, budget, len(own), mean, stderr))
+    return found
 
 
 def _has_budgets(values: Mapping[tuple[str, Key, int], float], mine: str, other: str) -> bool:
     """Return whether one of the methods learns, so that differences are taken at its budgets."""
     return any(budget > 0 for method, _, budget in values if method in (mine, other))
-
