@@ -158,7 +158,7 @@ def test_without_options_the_service_is_as_the_library_says(monkeypatch):
 
 def test_the_demonstration_is_asked_for_by_an_option(monkeypatch):
     seen = []
-    monkeypatch.setattr(command.service_package(), "play_demo", lambda options, say: seen.append(options.store))
+    monkeypatch.setattr("lmab.cli.serve_demo.play_demo", lambda options, say: seen.append(options.store))
     assert RUNNER.invoke(app, ["serve", "--demo", "--store", "d.db"]).exit_code == 0
     assert seen == ["d.db"]
 

@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 import lmab
-from lmab.cli import compare, demo, evaluate, fit, logs, plan, report, serve
+from lmab.cli import compare, demo, evaluate, fit, logs, plan, report, serve, serve_demo
 from lmab.cli.app import app
 from lmab.cli.options import Columns
 from lmab.paper.commands import budget, learn, reproduce
@@ -95,7 +95,7 @@ def asked(monkeypatch, tmp_path):
     places = [
         *((demo, "run_story"), (fit, "find_types"), (plan, "make_plan"), (evaluate, "weigh"), (logs, "play")),
         *((compare, "compare_policies"), (learn, "_learn"), (budget, "_measure"), (report.reporting, "gather")),
-        *((reproduce, "_run"), (reproduce, "_show"), (door, "server"), (door, "play_demo"), (door, "refit")),
+        *((reproduce, "_run"), (reproduce, "_show"), (door, "server"), (serve_demo, "play_demo"), (door, "refit")),
         *((Columns, "pack"), (logs, "shop_log"), (logs, "split_log"), (evaluate, "certify")),
     ]
     for owner, name in places:

@@ -453,7 +453,6 @@ EXEMPT = {
     "Regime": "an enumeration of Python's",
     "page": "test_paper_experiment_page.py",
     "run_all": "any number of processes writes the same rows",
-    "play_demo": "test_serve_refit.py",
     "check_count": "a check, not an option",
     "Settings.without_store": "test_serve_app.py",
     "Settings.queue": "test_serve_app.py",

@@ -18,13 +18,13 @@ from seeds import generator
 from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 
 import lmab
+from lmab.cli.serve_demo import HORIZON as STEPS
+from lmab.cli.serve_demo import Population, play_demo, population, value_in_force
 from lmab.data.parts import plays_twice
 from lmab.errors import InvalidArgument, InvalidData, LmabError
 from lmab.estimation.warm_start import start_for
 from lmab.evaluation.compare import Comparison
 from lmab.policies.exploration import floors
-from lmab.serve.demo import HORIZON as STEPS
-from lmab.serve.demo import Population, play_demo, population, value_in_force
 from lmab.serve.export import ServedLog, Survey, export_days, read_log, sessions_of
 from lmab.serve.messages import Question, Reward
 from lmab.serve.refit import (

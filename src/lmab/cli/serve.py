@@ -79,7 +79,7 @@ def serve(
         options = door.Options(store, policy, labels, host, port, token_file, settings)
         door.check_store(store)
         if demo and not check:
-            door.play_demo(options, say)
+            importlib.import_module(".serve_demo", __package__).play_demo(options, say)
             return
         door.configure_logs(log is LogForm.json)
         running = door.server(options, say=say)

@@ -1,7 +1,6 @@
 """The service: decides for live sessions, keeps every decision with its probability, and is refitted from them."""
 
 from .app import make_app as make_app
-from .demo import play_demo as play_demo
 from .export import OtherStore as OtherStore
 from .logs import configure_logs as configure_logs
 from .messages import Problem as Problem

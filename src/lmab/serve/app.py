@@ -1,4 +1,4 @@
-"""The service behind HTTP: the short way of a decision, and every other path."""
+"""HTTP application of the service: live traffic (decisions and rewards), and every other path."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from .watch import REFITS, Metrics, Summaries, session_history
 MAX_BODY = 64 * 1024
 MAX_POLICY = 64 * 1024 * 1024
 LIVE = {DECIDE: DECIDE, "/v1/rewards": "rewards"}  # paths of live traffic, and their names in the metrics
+_PROBES = ("health", "ready", "metrics_text")  # endpoints of monitoring, which are not counted themselves
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _SECURITY = [
     (b"x-content-type-options", b"nosniff"),
@@ -43,7 +44,7 @@ _SECURITY = [
         b"base-uri 'none'; form-action 'none'",
     ),
 ]
-_ADVICE = {  # by status: further headers, which tell the client what to do
+_ADVICE = {  # by status: further headers
     401: [(b"www-authenticate", b"Bearer")],
     405: [(b"allow", b"POST")],
     429: [(b"retry-after", b"1")],
@@ -52,8 +53,6 @@ _log = logging.getLogger("lmab.serve")
 encode = msgspec.json.Encoder().encode
 _decode_question = msgspec.json.Decoder(messages.Question).decode
 _decode_rewards = msgspec.json.Decoder(messages.Rewards).decode
-
-
 Body = bytearray | Callable[[], Awaitable[bytes]]  # of a request: the bytes if they have arrived, or how to get them
 
 
@@ -143,29 +142,25 @@ def _secured(send: Send) -> Send:
     return sending
 
 
-# Bodies
-
-
 async def read_body(scope: Scope, receive: Receive, limit: int = MAX_BODY) -> bytes:
-    """The body of a request, refused as soon as it is longer than `limit`."""
+    """Return the body of a request; raise `Problem` as soon as it is longer than `limit`."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
             raise Problem("too-large", f"the body must have at most {limit} bytes, got {int(value)}")
-    parts, size, more = [], 0, True
+    body, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Problem("malformed", "the client went away")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
+        body += message.get("body", b"")
+        if len(body) > limit:
             raise Problem("too-large", f"the body must have at most {limit} bytes")
         more = message.get("more_body", False)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return bytes(body)
 
 
 def decoded(decode: Callable[[bytes | bytearray], Any], body: bytes | bytearray) -> Any:
-    """Return what a body says; raise `Problem` if it says nothing. 1.0 is an integer, as in JSON Schema."""
+    """Decode a JSON body; raise `Problem` if it is malformed. 1.0 is an integer, as in JSON Schema."""
     try:
         try:
             return decode(body)
@@ -185,7 +180,7 @@ def _with_integers(value: Any) -> Any:
 
 
 def refusal(problem: Problem) -> bytes:
-    """A problem as JSON."""
+    """Return a problem as JSON."""
     return encode(messages.Refusal(str(problem), problem.code))
 
 
@@ -194,27 +189,14 @@ async def _body(request: Request, kind: type[Any]) -> Any:
     return decoded(lambda data: msgspec.json.decode(data, type=kind), body)
 
 
-# Every path but /v1/decide
-
-
 def _routes(service: Service, metrics: Metrics) -> Starlette:
-    """The application of these paths, which starts and stops the service."""
-    paths = _Endpoints(service, metrics)
-    table = [
-        ("/v1/sessions/{session:path}", paths.session, ["GET"]),
-        ("/v1/persons/{person:path}", paths.person, ["DELETE"]),
-        ("/v1/policies", paths.policies, ["GET", "PUT"]),
-        ("/v1/policies/{version}:promote", paths.promote, ["POST"]),
-        ("/v1/policies/{version}", paths.policy, ["GET", "DELETE"]),
-        ("/v1/policies:rollback", paths.rollback, ["POST"]),
-        ("/v1/arms", paths.arms, ["GET", "PUT"]),
-        ("/v1/arms/{arm:path}", paths.arm, ["POST", "DELETE"]),
-        ("/v1/summary", paths.summary, ["GET"]),
-        ("/openapi.json", paths.description, ["GET"]),
-    ]
-    found = [Route(path, paths.answering(function), methods=methods) for path, function, methods in table]
-    found += [Route(path, _file) for path in PAGES]
-    found += [Route("/healthz", paths.health), Route("/readyz", paths.ready), Route("/metrics", paths.metrics_text)]
+    """Return the application of these paths, which starts and stops the service."""
+    endpoints, methods = _Endpoints(service, metrics), dict[tuple[str, str], list[str]]()
+    for method, path, name, *_ in _DESCRIBED:
+        if path not in LIVE:
+            methods.setdefault((path, name), []).append(method.upper())
+    routes = [Route(path, endpoints.endpoint(name), methods=allowed) for (path, name), allowed in methods.items()]
+    routes += [Route("/openapi.json", endpoints.endpoint("description")), *(Route(path, _file) for path in PAGES)]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -223,11 +205,11 @@ def _routes(service: Service, metrics: Metrics) -> Starlette:
         await service.stop()
 
     handlers: Any = dict.fromkeys((404, 405), _without_route)
-    return Starlette(routes=found, lifespan=lifespan, exception_handlers=handlers)
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
 
 
 class _Endpoints:
-    """Endpoints of all paths but /v1/decide: each returns a response, or a message that becomes one."""
+    """Endpoints of all paths but those of live traffic: each returns a response, or a message that becomes one."""
 
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self.service, self.register, self.metrics = service, service.register, metrics
@@ -313,8 +295,11 @@ class _Endpoints:
         totals = {f"{name}_total": count for name, count in (service.counts | counts).items()}
         return PlainTextResponse(self.metrics.text(gauges, totals))
 
-    def answering(self, function: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+    def endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         """Return an endpoint that makes responses of messages and of problems, and counts and logs them."""
+        function = getattr(self, name)
+        if name in _PROBES:
+            return function
 
         async def endpoint(request: Request) -> Response:
             status, code = 500, ""
@@ -328,7 +313,7 @@ class _Endpoints:
             finally:
                 if "audit" in request.scope:
                     record_action(request.scope["audit"], status, code)
-            self.metrics.requests[function.__name__, status] += 1
+            self.metrics.requests[name, status] += 1
             return answer
 
         return endpoint
@@ -348,7 +333,7 @@ class _Endpoints:
 
 
 async def _file(request: Request) -> Response:
-    """The page for the team, and what it is made of."""
+    """Return a file of the dashboard."""
     name = PAGES[request.url.path]
     return Response(_text_of(name), media_type=_KINDS[name.rpartition(".")[2]])
 
@@ -369,7 +354,7 @@ def _if_match(request: Request) -> int | None:
 
 
 def _audit(request: Request, action: str, target: str) -> None:
-    """Have `_Endpoints.answering` log this action with its outcome."""
+    """Have `_Endpoints.endpoint` log this action with its outcome."""
     request.scope["audit"] = action, target
 
 
@@ -380,33 +365,34 @@ async def _without_route(request: Request, error: Any) -> Response:
     return _json(refusal(problem), problem.status, **(error.headers or {}))
 
 
-# The description that programs read
-
-_DESCRIBED: tuple[tuple[str, str, str, type | None, type], ...] = (  # method, path, what it does, request, answer
-    ("post", "/v1/decide", "Tell the reward of the step before, ask for an arm.", messages.Question, messages.Answer),
-    ("post", "/v1/rewards", "Tell late rewards, or that of the last step.", messages.Rewards, messages.RewardsStored),
-    ("get", "/v1/sessions/{session}", "A session step by step.", None, messages.SessionHistory),
-    ("delete", "/v1/persons/{person}", "Erase every session of a person.", None, messages.Erasure),
-    ("get", "/v1/policies", "The versions of the policy.", None, messages.Versions),
-    ("put", "/v1/policies", "Add a version: the body is a policy file.", bytes, messages.VersionInfo),
-    ("post", "/v1/policies/{version}:promote", "Give a version a share.", messages.Promotion, messages.Versions),
-    ("get", "/v1/policies/{version}", "Download the file of a version.", None, bytes),
-    ("delete", "/v1/policies/{version}", "Retire a version that no new session gets.", None, messages.Versions),
-    ("post", "/v1/policies:rollback", "End the canary, or the version in force.", messages.Rollback, messages.Versions),
-    ("get", "/v1/arms", "The arms that are open.", None, messages.Arms),
-    ("put", "/v1/arms", "Open these arms and withdraw the other open ones.", messages.Arms, messages.Arms),
-    ("post", "/v1/arms/{arm}", "Open one arm; an unknown one is added.", None, messages.Arms),
-    ("delete", "/v1/arms/{arm}", "Withdraw one arm.", None, messages.Arms),
-    ("get", "/v1/summary", "What the page shows; its fields may change.", None, dict),
-    ("get", "/healthz", "Whether the process answers.", None, str),
-    ("get", "/readyz", "Whether sessions can be decided (200) or not (503), and why.", None, messages.Readiness),
-    ("get", "/metrics", "Metrics, as Prometheus reads them.", None, str),
-)
+_DESCRIBED: tuple[tuple[str, str, str, str, type | None, type], ...] = (
+    # method, path, endpoint, summary, request, response
+    ("post", DECIDE, "", "Decide a step, with the reward of the step before.", messages.Question, messages.Answer),
+    ("post", "/v1/rewards", "", "Store late rewards, or the last one.", messages.Rewards, messages.RewardsStored),
+    ("get", "/v1/sessions/{session:path}", "session", "A session step by step.", None, messages.SessionHistory),
+    ("delete", "/v1/persons/{person:path}", "person", "Erase every session of a person.", None, messages.Erasure),
+    ("get", "/v1/policies", "policies", "The versions of the policy.", None, messages.Versions),
+    ("put", "/v1/policies", "policies", "Add a version: the body is a policy file.", bytes, messages.VersionInfo),
+    ("post", "/v1/policies/{version}:promote", "promote", "Give a version a share of new sessions.",
+     messages.Promotion, messages.Versions),
+    ("get", "/v1/policies/{version}", "policy", "Download the file of a version.", None, bytes),
+    ("delete", "/v1/policies/{version}", "policy", "Retire a version without new sessions.", None, messages.Versions),
+    ("post", "/v1/policies:rollback", "rollback", "End the canary, or the version in force.", messages.Rollback,
+     messages.Versions),
+    ("get", "/v1/arms", "arms", "The arms that are open.", None, messages.Arms),
+    ("put", "/v1/arms", "arms", "Open these arms and withdraw the other open ones.", messages.Arms, messages.Arms),
+    ("post", "/v1/arms/{arm:path}", "arm", "Open one arm; an unknown one is added.", None, messages.Arms),
+    ("delete", "/v1/arms/{arm:path}", "arm", "Withdraw one arm.", None, messages.Arms),
+    ("get", "/v1/summary", "summary", "The data of the page; its fields may change.", None, dict),
+    ("get", "/healthz", "health", "Whether the process responds.", None, str),
+    ("get", "/readyz", "ready", "Whether sessions can be decided (200, else 503).", None, messages.Readiness),
+    ("get", "/metrics", "metrics_text", "Metrics, as Prometheus reads them.", None, str),
+)  # fmt: skip
 
 
 def openapi() -> dict[str, Any]:
-    """The document of /openapi.json."""
-    structs = {one for row in _DESCRIBED for one in row[3:] if one not in (None, bytes)} | {messages.Refusal}
+    """Return the document of /openapi.json."""
+    structs = {one for row in _DESCRIBED for one in row[4:] if one not in (None, bytes)} | {messages.Refusal}
     ordered = sorted(structs, key=lambda one: one.__name__)
     schemas, parts = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     found = dict(zip(ordered, schemas, strict=True)) | {bytes: {"type": "string", "format": "binary"}}
@@ -416,7 +402,8 @@ def openapi() -> dict[str, Any]:
         return {"content": {media.get(kind, "application/json"): {"schema": found[kind]}}}
 
     paths: dict[str, Any] = {}
-    for method, path, summary, request, answer in _DESCRIBED:
+    for method, route, _, summary, request, answer in _DESCRIBED:
+        path = route.replace(":path}", "}")
         refused = {"description": "refused: " + ", ".join(sorted(STATUS)), **content(messages.Refusal)}
         operation: dict[str, Any] = {
             "summary": summary,

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from .logs import request_id
 from .messages import Problem
-from .stores import DEADLINE, Job, Store, told
+from .stores import DEADLINE, Job, Store, public_reason
 
-_BUSY = 8  # requests of one commit from which on the next one waits a little
+_BUSY = 8  # requests of one commit from which on the next one is delayed
 _LINGER = 0.005  # seconds; with a fast disk, less meant many small commits and a third more processor time
 _NAMED = 100  # requests of a commit that failed whose ids are logged
-_TICK = 0.1  # seconds between two looks at requests that wait too long
+_TICK = 0.1  # seconds between two checks for requests that wait too long
 _log = logging.getLogger("lmab.serve")
 
 
@@ -28,9 +28,9 @@ class _Waiting:
 
 
 class Commits:
-    """A queue in front of a store: what comes while one commit runs is written by the next one.
+    """Queue in front of a store (group commit): jobs that arrive during a commit share the next one.
 
-    `limit` bounds how many requests may wait, `deadline` how long. `trouble` says why the last write failed; it is
+    `limit` bounds how many requests may wait, `deadline` how long. `trouble` is the reason of the last failure, and
     empty while writes succeed. A batch that fails is written again job by job, so that one bad job harms no other.
     """
 
@@ -43,7 +43,7 @@ class Commits:
         self._under_way: dict[int, list[_Waiting]] = {}
         self._task: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
-        self._clock = 0.0  # seconds in which the event loop had time; while it is busy, nobody's deadline passes
+        self._clock = 0.0  # seconds in which the event loop had time; while it is busy, no deadline passes
         self._ticked = 0.0
         self._ticking = False
 
@@ -67,11 +67,11 @@ class Commits:
             await asyncio.wait([*([] if self._task is None else [self._task]), *self._alone])
 
     async def probe(self) -> str:
-        """Try a small write; why it failed, or nothing."""
+        """Try a small write; return why it failed, or an empty text."""
         try:
             await asyncio.wait_for(self.store.probe(), self.deadline)
         except Exception as error:
-            trouble = f"the store takes no writes: {told(error)}"
+            trouble = f"the store takes no writes: {public_reason(error)}"
             if trouble != self.trouble:
                 _log.error("%s: %s", trouble, error)
             self.trouble = trouble
@@ -94,7 +94,7 @@ class Commits:
         try:
             last = 0
             while self.waiting:
-                if last >= _BUSY:  # those who were just answered are about to ask again: one larger commit costs less
+                if last >= _BUSY:  # their clients send the next requests now: one larger commit costs less
                     await asyncio.sleep(_LINGER)
                 batch, self.waiting = self.waiting, []
                 last = len(batch)
@@ -104,7 +104,7 @@ class Commits:
 
     async def _write(self, batch: list[_Waiting], alone: bool = False) -> None:
         """Write a batch and answer it; if it fails while the store takes other writes, try each job alone."""
-        asked = [waiting for waiting in batch if not waiting.future.done()]  # the others were refused, or left
+        asked = [waiting for waiting in batch if not waiting.future.done()]  # the others were refused or cancelled
         if not asked:
             return
         self._under_way[id(batch)], failure = batch, None
@@ -132,7 +132,7 @@ class Commits:
         ids = [waiting.request for waiting in batch[:_NAMED] if waiting.request]
         text = "%d requests could not be stored: %s %s"
         _log.error(text, len(batch), type(error).__name__, " ".join(ids), extra={"fields": {"requests": ids}})
-        _answer(batch, Problem("no-store", f"the store did not take this: {told(error)}"))
+        _answer(batch, Problem("no-store", f"the store did not take this: {public_reason(error)}"))
 
     def _succeeded(self) -> None:
         self.last_success = asyncio.get_running_loop().time()
@@ -143,7 +143,7 @@ class Commits:
 
 def _answer(batch: Sequence[_Waiting], problem: Problem | None) -> None:
     for waiting in batch:
-        if not waiting.future.done():  # a client that went away has cancelled its own
+        if not waiting.future.done():  # a client that left has cancelled its own
             if problem is None:
                 waiting.future.set_result(None)
             else:

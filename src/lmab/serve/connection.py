@@ -28,7 +28,7 @@ class LiveRequest:
     """Request of live traffic, with what the base class reads of the last request of a connection."""
 
     __slots__ = ("body", "disconnected", "headers", "keep_alive", "path", "response_complete", "response_started")
-    message_event = SimpleNamespace(set=lambda: None)  # nobody waits for the body
+    message_event = SimpleNamespace(set=lambda: None)  # the body has arrived: no task waits for it
 
     def __init__(self, path: str, headers: dict[bytes, bytes]) -> None:
         self.path, self.headers, self.body = path, headers, bytearray()

@@ -387,14 +387,15 @@ def _write_day(
     }
     if any(row.person is not None for row in rewarded):
         columns["person"] = pa.array([row.person for row in rewarded], pa.string())
-    known = [features_of(row) for row in rewarded]
+    known = {row.session: features_of(row) for row in rewarded if row.features is not None}
     for name, text in says["columns"].items():
-        values = column_of([one.get(name) for one in known], text)
+        values = column_of([known.get(row.session, {}).get(name) for row in rewarded], text)
         place = f"feature_{name}" if name in (*columns, "person", OTHERS) else name
         columns[place] = pa.array(values, pa.string() if text else pa.float64(), from_pandas=True)
-    others = [{name: value for name, value in one.items() if name not in says["columns"]} for one in known]
-    if any(others):
-        columns[OTHERS] = pa.array([json.dumps(one) if one else None for one in others], pa.string())
+    more = {session: {name: one[name] for name in one if name not in says["columns"]} for session, one in known.items()}
+    others = {session: json.dumps(one) for session, one in more.items() if one}
+    if others:
+        columns[OTHERS] = pa.array([others.get(row.session) for row in rewarded], pa.string())
     table = pa.table(columns)
     if any(lost):
         says |= {"kept": sum(lost), "erasures": removals.erasures}

@@ -22,7 +22,9 @@ class LiveSession:
     `table` is that of the session's version with the arms that are open now: the service renews it at every decision.
     """
 
-    __slots__ = ("broken", "features", "hole", "person", "policy", "rewards", "rows", "state", "table", "unknown")
+    __slots__ = (
+        "broken", "features", "person", "policy", "rewards", "rows", "state", "table", "unknown", "unrecorded_from",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class LiveSession:
         self.features = features  # what is known before the session, as JSON
         self.policy, self.table, self.person, self.broken = policy, table, person, broken
         self.rows: list[Decision] = []
-        self.hole: int | None = None  # the first step that the store does not have: no later one is recorded
+        self.unrecorded_from: int | None = None  # the first step that the store does not have: no later one is recorded
         self.rewards: dict[int, float] = {}
         self.state: CompactState | None = None
         self.unknown: list[str] = []  # features with a text that the policy does not know

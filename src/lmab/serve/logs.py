@@ -21,8 +21,7 @@ def begin_request(given: bytes) -> str:
     """Set the id of the request that begins in this context: the given X-Request-Id if it is usable, else a new one."""
     found = given.decode() if given and _GIVEN.fullmatch(given) else f"{_PROCESS}-{next(_numbers)}"
     request_id.set(found)
-    if token_name.get():  # that of the request before, in whose context this one begins if both were pipelined
-        token_name.set("")
+    token_name.set("")  # one task may serve several requests
     return found
 
 

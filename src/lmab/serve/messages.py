@@ -1,4 +1,4 @@
-"""What requests and answers hold, and why a request is refused. /openapi.json is made from the same structs."""
+"""Structs of requests and responses, from which /openapi.json is generated, and the problems of refused requests."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Step = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 MOST_FEATURES, MOST_LETTERS = 100, 200  # columns of a session, and letters of a value
-Label = str | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column of integers holds
+Label = str | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # the range of an integer column
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True):
-    """Tell the reward of the step before, and ask for the next arm."""
+    """Request for the next arm, with the reward of the step before."""
 
     session: Name
     step: Step
     reward: float | None = None  # Reward of step - 1.
-    allowed: list[Label] | None = None  # labels of the arms that may be played; None: all that are open
-    person: Name | None = None  # who returns, so that earlier sessions inform this one; read at step 0
-    features: dict[Name, str | float | bool | None] | None = None  # what is known before the session; read at step 0
-    baseline: Label | None = None  # what your present rule would play: answered in apprentice mode
+    allowed: list[Label] | None = None  # labels of the arms that may be played; None: all open arms
+    person: Name | None = None  # returning person, whose earlier sessions inform this one; read at step 0
+    features: dict[Name, str | float | bool | None] | None = None  # features of the session; read at step 0
+    baseline: Label | None = None  # arm of your present rule: the response in apprentice mode
 
 
 class Answer(msgspec.Struct):
-    """The arm to play."""
+    """Arm to play."""
 
     session: str
     step: int
@@ -40,13 +40,13 @@ class Answer(msgspec.Struct):
     propensity: float | None  # the probability with which this arm was chosen; None: a baseline chose it
     policy: str  # the version that the session stays with
     explored: bool = False
-    fallback: bool = False  # no policy could be asked: any allowed arm, with equal probability
-    recorded: bool = True  # False: the store is away and the service was told to answer all the same
+    fallback: bool = False  # no policy is available: any allowed arm, with equal probability
+    recorded: bool = True  # False: the store is away, and --without-store is set
     unknown_features: list[str] | msgspec.UnsetType = msgspec.UNSET  # those with a text that the policy does not know
 
 
 class Reward(msgspec.Struct, forbid_unknown_fields=True):
-    """A reward that comes late, or that of the last step."""
+    """Late reward, or reward of the last step."""
 
     session: Name
     step: Step
@@ -54,37 +54,37 @@ class Reward(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Rewards(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch of rewards: all of them are kept, or none."""
+    """Batch of rewards: all of them are stored, or none."""
 
     rewards: Annotated[list[Reward], msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class RewardsStored(msgspec.Struct):
-    """How many rewards are in the store now."""
+    """Number of rewards of the request that are in the store."""
 
     rewards: int
 
 
 class Promotion(msgspec.Struct, forbid_unknown_fields=True):
-    """Which share of new sessions a version gets; 1 puts it in force."""
+    """Share of new sessions that a version gets; 1 puts it in force."""
 
     share: Share
 
 
 class Rollback(msgspec.Struct, forbid_unknown_fields=True, rename={"ends": "from"}):
-    """Which version ends: the canary if there is one, otherwise the version in force."""
+    """Version that ends: the canary if there is one, otherwise the version in force."""
 
     ends: Name
 
 
 class Arms(msgspec.Struct, forbid_unknown_fields=True):
-    """The arms that are open: new labels are added, missing ones are withdrawn."""
+    """Open arms: new labels are added, missing ones are withdrawn."""
 
     arms: Annotated[list[Label], msgspec.Meta(min_length=1, max_length=100_000)]
 
 
 class HistoryStep(msgspec.Struct):
-    """One step of a session, as it was played."""
+    """Step of a session."""
 
     step: int
     label: Label
@@ -99,7 +99,7 @@ class HistoryStep(msgspec.Struct):
 
 
 class SessionHistory(msgspec.Struct):
-    """A session from its first step on."""
+    """Session from its first step on."""
 
     session: str
     person: str | None
@@ -110,15 +110,15 @@ class SessionHistory(msgspec.Struct):
 
 
 class Erasure(msgspec.Struct):
-    """How many sessions of a person were erased, and where copies of them may be left, or policies made from them."""
+    """Number of erased sessions of a person, places of remaining copies, and policies made from them."""
 
     sessions: int
     left: list[str]
-    versions: list[str] = []  # made from a log that held the person, until each is retired
+    versions: list[str] = []  # made from a log with the person, until each is retired
 
 
 class VersionInfo(msgspec.Struct):
-    """A version of the policy."""
+    """Version of the policy."""
 
     version: str
     at: float
@@ -127,7 +127,7 @@ class VersionInfo(msgspec.Struct):
 
 
 class Versions(msgspec.Struct):
-    """The versions, the newest first, and which of them new sessions get."""
+    """Versions, the newest first, and the rollout."""
 
     active: str
     canary: str | None
@@ -136,7 +136,7 @@ class Versions(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct):
-    """Whether new sessions can be decided."""
+    """Readiness for new sessions."""
 
     ready: bool
     store: str  # "open", or why nothing can be recorded
@@ -145,16 +145,16 @@ class Readiness(msgspec.Struct):
 
 
 class Refusal(msgspec.Struct):
-    """Why a request was refused."""
+    """Reason of a refused request."""
 
     error: str
     code: str
 
 
 STATUS = {
-    "malformed": 400,  # not JSON, or not the fields that are asked for
+    "malformed": 400,  # not JSON, or not the required fields
     "unauthorised": 401,
-    "forbidden": 403,  # the token may do less, or a web page of another site asks
+    "forbidden": 403,  # the token lacks the role, or the request comes from a page of another site
     "erased": 410,
     "unknown-path": 404,
     "unknown-session": 404,
@@ -184,7 +184,7 @@ STATUS = {
 
 
 class Problem(LmabError):
-    """A request that cannot be answered."""
+    """Refused request."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -192,13 +192,13 @@ class Problem(LmabError):
 
 
 def check_name(name: str) -> None:
-    """A text that every store can hold: one that a store refuses would take the whole commit with it."""
+    """Raise `Problem` if a store cannot hold a text: the whole commit would fail."""
     if "\0" in name or (not name.isprintable() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in name)):
         raise Problem("bad-value", "names of sessions, persons, arms and versions must be text without the character 0")
 
 
 def check_features(features: Mapping[str, str | float | bool | None]) -> str:
-    """What is known before a session as the text that a store keeps; truth values are numbers."""
+    """Return features as the JSON text that a store keeps; booleans become numbers."""
     if len(features) > MOST_FEATURES:
         raise Problem("bad-value", f"features must be at most {MOST_FEATURES}, got {len(features)}")
     for name, value in features.items():
@@ -214,7 +214,7 @@ def check_features(features: Mapping[str, str | float | bool | None]) -> str:
 
 
 def check_labels(labels: Sequence[Label]) -> None:
-    """Labels that stay apart wherever they are written as text, as the log by day does."""
+    """Raise `Problem` if labels are equal as text, which the log by day writes, or do not fit 64 bits."""
     if len({str(label) for label in labels}) != len(labels):
         raise Problem("bad-value", "arms must be distinct labels, also as text: 1 and '1' are one")
     for label in labels:
@@ -225,6 +225,6 @@ def check_labels(labels: Sequence[Label]) -> None:
 
 
 def check_finite(reward: float) -> None:
-    """A reward that a store can hold."""
+    """Raise `Problem` if a reward is not finite."""
     if not math.isfinite(reward):
         raise Problem("unknown-reward", "reward must be a finite number")

@@ -1,4 +1,4 @@
-"""Register: what the store says of arms and versions, as this process knows it, and what changes it."""
+"""Register: arms, versions of the policy and the rollout, as the store has them, and their changes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from .messages import Label, Problem, check_labels, check_name
-from .stores import ArmRow, ArmState, Rollout, Signals, Store, Value, told
+from .stores import ArmRow, ArmState, Rollout, Signals, Store, Value, public_reason
 from .versions import UNIFORM, ArmTable, Defaults, Version, read_version, uniform_version
 
 FLOORS = "floors"  # the setting that holds the floor of every arm, as JSON
 _ROLLED_BACK = "rolled back"
-HISTORY = 10_000  # entries of the register that are read to learn what was in force
+HISTORY = 10_000  # entries of the register that are read to find the version before the one in force
 _BLOCK = 64  # bytes that SHA-256 hashes at once
 _PAIR = struct.Struct(">QQ")
 _TRIES = 5  # tries of a change that another one overtakes
@@ -59,20 +59,20 @@ class KeyedDraws:
 
 
 class Register:
-    """The arms, the versions and who gets which; a store may be opened late, and others may change it."""
+    """Arms, versions, and the version of each new session; other processes may change the store."""
 
     def __init__(
         self,
         store: Store,
         defaults: Defaults,
         clock: Callable[[], float],
-        forget: Callable[[], None],  # called when sessions in memory may not be what the store has
+        forget: Callable[[], None],  # called if sessions in memory may differ from the store
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
         secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
-        served: Mapping[str, Any] | None = None,  # settings that the store keeps, so that refits inherit them
+        served: Mapping[str, Any] | None = None,  # settings that refits inherit from the store
     ) -> None:
         self.store, self.defaults, self.clock, self._forget, self._begin = store, defaults, clock, forget, begin
-        self.ready = False  # the store is open, and what the service begins with is in it
+        self.ready = False  # the store is open and has the first policy and arms
         self.trouble = "the service has not started"
         self.rollout = Rollout(UNIFORM, None, 0.0, 0.0, "")
         self.arms: list[ArmRow] = []
@@ -104,7 +104,7 @@ class Register:
                 _log.info("the store is open")
             self.trouble = ""
         except Exception as error:
-            trouble = str(error) if isinstance(error, Problem) else f"the store does not answer: {told(error)}"
+            trouble = str(error) if isinstance(error, Problem) else f"the store does not answer: {public_reason(error)}"
             if trouble != self.trouble:
                 _log.error("%s", trouble if isinstance(error, Problem) else f"{trouble}: {error}")
             self.trouble = trouble
@@ -143,7 +143,7 @@ class Register:
     # Asking
 
     async def unable(self) -> str:
-        """Why no new session can be decided now; empty where it can."""
+        """Return why no new session can be decided now; an empty text if it can."""
         if self.trouble:
             return self.trouble
         try:
@@ -153,18 +153,18 @@ class Register:
         return ""
 
     def require_store(self) -> None:
-        """Raise where the store is away."""
+        """Raise `Problem` if the store is not open."""
         if not self._opened:
             raise Problem("no-store", self.trouble)
 
     async def asked(self, question: Awaitable[Value]) -> Value:
-        """What the store answers."""
+        """Return the result of a query; raise `Problem` if the store does not respond."""
         try:
             return await question
         except Problem:
             raise
         except Exception as error:
-            raise Problem("no-store", f"the store does not answer: {told(error)}") from None
+            raise Problem("no-store", f"the store does not answer: {public_reason(error)}") from None
 
     async def record(self, name: str) -> Any:
         """Return the value of a setting that holds JSON; None if there is none."""
@@ -172,14 +172,14 @@ class Register:
         return None if text is None else json.loads(text)
 
     def numbers(self, labels: Sequence[Label]) -> list[int]:
-        """The numbers of arms."""
+        """Return the numbers of arms."""
         try:
             return [self._number[label] for label in labels]
         except KeyError as error:
             raise Problem("unknown-arm", f"arm {error.args[0]!r} is not known here") from None
 
     def version_of(self, session: str) -> str:
-        """The version that a new session gets."""
+        """Return the version that a new session gets."""
         if self.rollout.canary is not None and self.draws(session, -1)[0] < self.rollout.share:
             return self.rollout.canary
         return self.rollout.active
@@ -194,7 +194,7 @@ class Register:
         return self.tables[name]
 
     async def _version(self, name: str) -> Version:
-        """A version, loaded in a thread, once, however many sessions wait for it."""
+        """Return a version, loaded in a thread, once, however many sessions wait for it."""
         if name == UNIFORM:
             return uniform_version(self.defaults)
         if name not in self._versions:
@@ -350,12 +350,12 @@ class Register:
             text = "this changed since the number in If-Match: read it again, and send its present ETag"
             raise Problem("precondition-failed", text)
         if not done:
-            raise Problem("register-changed", "others change arms or versions again and again: try again")
+            raise Problem("register-changed", "other requests change arms or versions again and again: try again")
         return self.rollout
 
 
 def versions_in_force(rollouts: Sequence[Rollout]) -> list[str]:
-    """The versions in force one after the other, the present one last; a version that was rolled back is gone.
+    """Return the versions in force in order, the present one last, without those that were rolled back.
 
     Examples:
         >>> entries = [Rollout(name, None, 0.0, 0.0, note) for name, note in (("a", ""), ("b", ""), ("c", ""))]

@@ -1,4 +1,4 @@
-"""Start the service: its options, its first policy and arms, and the server in front of it, with its limits."""
+"""Start of the service: options, first policy and arms, and the server with its limits."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .versions import UNIFORM, Version, read_version, warm_up
 from .watch import Metrics
 
 TOKENS = "LMAB_TOKENS"  # the environment variable with tokens and roles, one a line or with ; between them
-MAX_CONNECTIONS = 4096  # at most; fewer where the process may open fewer files
+MAX_CONNECTIONS = 4096  # at most; fewer if the process may open fewer files
 _OTHER_FILES = 100  # that the process needs besides connections
 _log = logging.getLogger("lmab.serve")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Where the service listens, and what it starts with."""
+    """Address, store, first policy and arms of a service."""
 
     store: str
     policy: Path | None = None
@@ -47,7 +47,7 @@ class Options:
 
 
 def lines_of(path: Path) -> tuple[str, ...]:
-    """The lines of a file that hold something."""
+    """Return the lines of a file that are not blank."""
     try:
         found = tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
@@ -58,7 +58,7 @@ def lines_of(path: Path) -> tuple[str, ...]:
 
 
 def read_tokens(token_file: Path | None) -> tuple[str, ...]:
-    """The tokens of the file and of the environment, each with its roles."""
+    """Return the lines of the token file and of the environment, each a token with its roles."""
     given = os.environ.get(TOKENS, "").replace(";", "\n").splitlines()
     return (*(lines_of(token_file) if token_file else ()), *(line.strip() for line in given if line.strip()))
 
@@ -105,7 +105,7 @@ async def _first_policy(register: Register, version: Version, body: bytes, file:
 
 
 def check_store(where: str) -> None:
-    """Raise `InvalidArgument` if a store has no valid address, as far as this machine can say without asking it."""
+    """Raise `InvalidArgument` if the address of a store is invalid, without connecting to it."""
     asked = f"--store {without_secrets(where)}"
     try:
         store = open_store(where)
@@ -131,7 +131,7 @@ def check_store(where: str) -> None:
 
 
 def check_address(host: str, tokens: Sequence[str]) -> None:
-    """Without tokens only this machine may reach the service."""
+    """Raise `InvalidArgument` if other machines could reach a service without tokens."""
     try:
         near = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -211,11 +211,11 @@ def run(running: Any) -> None:
     signal.signal(signal.SIGHUP, running.reload_tokens)
     warm_up()
     tame_garbage_collection()
-    running.run()  # with uvloop, where it is installed
+    running.run()  # with uvloop, if it is installed
 
 
 def tame_garbage_collection() -> None:
-    """Sessions in memory make Python look for garbage, and each time it would look at all compiled modules, too."""
+    """Collect garbage rarely, and never among the modules: sessions in memory are many objects without cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -1,9 +1,9 @@
-"""Service: decides for sessions, keeps what it decided, and takes rewards; it knows nothing of HTTP.
+"""Service: decides sessions, stores decisions and rewards; it is independent of HTTP.
 
-The rules. Draws are keyed by session and step, so that a retry, a restart or another replica draws the same arm. An
-answer is given after its commit. The first write of a step wins, and every later request for the step gets the stored
-row. A session stays with the version of the policy that its first step had. Which arms are open is asked at every
-step: an arm that was withdrawn is not played any more, whatever the session.
+Rules. Draws are keyed by session and step, so that a retry, a restart or another replica draws the same arm. A
+response follows its commit. The first write of a step wins, and every later request for the step gets the stored
+row. A session stays with the version of the policy that its first step had. The open arms are read at every
+step: a withdrawn arm is not played any more, in any session.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from .stores import Decision, Job, PlayedArm, RewardRow, Store, StoredStep, Valu
 from .versions import Defaults, Version
 
 _HISTORY = 500  # steps of earlier sessions that inform a person's next one
-_LOOK = 1.0  # seconds between two looks at the register
-_QUIET = 5.0  # seconds without a commit after which a small write tells whether the store still takes any
+_LOOK = 1.0  # seconds between two refreshes of the register
+_QUIET = 5.0  # seconds without a commit after which a small write checks whether the store still takes any
 _SWEEP = 1000  # steps that one transaction looks at for default rewards
 _OVERLAP = 60.0  # seconds: rows of a commit that is under way have an earlier time
 _FORGET = 100  # sessions that one transaction deletes because of their age
 _FORGET_EVERY = 600.0  # seconds
-_SWEPT = "swept"  # the setting that says how far default rewards were given
+_SWEPT = "swept"  # the setting with the time up to which default rewards were stored
 _COUNTED = "explored fallback repeated unrecorded defaulted forgotten rewards unknown_features"
 _log = logging.getLogger("lmab.serve")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the service behaves; what a policy says of itself comes before `defaults`."""
+    """Options of the service; properties of a policy override `defaults`."""
 
     defaults: Defaults = field(default_factory=Defaults)
     default_reward: float | None = None  # counts for a step whose reward did not come within the window
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Service:
-    """The sessions of one process, in front of a store that several may share."""
+    """Sessions of one process, in front of a store that several processes may share."""
 
     def __init__(
         self,
@@ -78,23 +78,23 @@ class Service:
 
     @property
     def n_live(self) -> int:
-        """Sessions in memory."""
+        """Return the number of sessions in memory."""
         return len(self._live)
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be recorded now; empty where it can."""
+        """Return why nothing can be recorded now; an empty text if it can."""
         return self.register.trouble or self.commits.trouble
 
     async def unable(self) -> str:
-        """Why the service is not ready; empty where it is."""
+        """Return why the service is not ready; an empty text if it is."""
         self.clock()
         return self.commits.trouble or self.clock.trouble or await self.register.unable()
 
     # Starting and stopping
 
     async def start(self, watch: bool = True) -> None:
-        """Open the store, or keep trying while the service already answers what it can."""
+        """Open the store, or keep trying while the service already responds as far as it can."""
         with contextlib.suppress(Exception):
             await self.register.refresh()
             await self.commits.probe()
@@ -103,7 +103,7 @@ class Service:
         self._task = asyncio.create_task(self._watch()) if watch else None
 
     async def stop(self) -> None:
-        """Write what waits, then close the store."""
+        """Write the waiting jobs, then close the store."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -112,7 +112,7 @@ class Service:
             await self.store.close()
 
     async def _watch(self) -> None:
-        """Look at the register and at the store now and then, and do what is due."""
+        """Refresh the register, probe the store and run due sweeps, every second."""
         while True:
             await asyncio.sleep(_LOOK)
             try:
@@ -160,7 +160,7 @@ class Service:
     # Deciding
 
     async def decide(self, question: Question) -> Answer:
-        """The arm for a step of a session, after the reward of the step before."""
+        """Return the arm for a step of a session, given the reward of the step before."""
         check_name(question.session)
         if question.person is not None:
             check_name(question.person)
@@ -195,7 +195,7 @@ class Service:
         return answer
 
     async def _load(self, question: Question, features: str | None, now: float) -> LiveSession:
-        """The session from the store; a first step needs no look, because the first write wins."""
+        """Return a session from the store; a first step is not read, because the first write wins."""
         if question.step == 0:
             name = self.register.version_of(question.session)
             table, broken = await self.register.table_of(name)
@@ -222,7 +222,7 @@ class Service:
         """Learn the rewards that another replica has stored since; if none is missing, the store is not read."""
         last = question.step - 1
         brings = question.reward is not None and last not in live.rewards and not self._is_late(live, last, now)
-        if len(live.rewards) + brings == len(live.rows) or self.trouble or live.hole is not None:
+        if len(live.rewards) + brings == len(live.rows) or self.trouble or live.unrecorded_from is not None:
             return
         missing = {step for step in live.unrewarded() if not (brings and step == last)}
         for step in await self._if_answered(self.store.session(question.session)) or ():
@@ -239,14 +239,14 @@ class Service:
             raise
 
     async def _unknown_past(self, question: Question, rows: Sequence[StoredStep] = ()) -> LiveSession:
-        """A session whose last steps nobody knows any more: it goes on without its policy, and is not recorded."""
+        """Return a session whose last steps are lost: it continues without its policy and is not recorded."""
         live = await self._restored(rows) if rows else None
         if live is None:
             name = self.register.version_of(question.session)
             live = LiveSession(name, *(await self.register.table_of(name))[:1], None, [], True)
-        live.require_step(question.step)  # the loop below must not be as long as a client says
-        live.state, live.hole = None, len(rows)
-        for step in range(len(rows), question.step):  # what a repeated request for such a step is told
+        live.require_step(question.step)  # the client chooses the length of the loop below
+        live.state, live.unrecorded_from = None, len(rows)
+        for step in range(len(rows), question.step):  # the responses to repeated requests for these steps
             draws = self.register.draws(question.session, step)
             arm, chance, _ = live.table.choose(None, live.table.open, *draws)
             name, now = question.session, self.clock()
@@ -259,7 +259,7 @@ class Service:
         return restore(rows, table, await self._known(first.person, first.at), broken)
 
     def _rewards_of(self, live: LiveSession, question: Question, now: float) -> list[RewardRow]:
-        """The rewards that this request brings: that of the step before, and defaults whose window has passed."""
+        """Return the rewards of a request: that of the step before, and defaults whose window has passed."""
         rows = []
         if question.reward is not None:
             if question.step == 0:
@@ -290,7 +290,7 @@ class Service:
         preferred = None
         if baseline is not None:
             arm, chance, explored, preferred = baseline, None, False, arm
-        fallback = failed or live.broken or live.hole is not None
+        fallback = failed or live.broken or live.unrecorded_from is not None
         self.counts["explored"] += explored
         self.counts["fallback"] += fallback
         self.counts["unknown_features"] += bool(live.unknown) and question.step == 0
@@ -314,11 +314,11 @@ class Service:
         return number
 
     async def _commit(self, live: LiveSession, row: Decision, rewards: Sequence[RewardRow]) -> Answer:
-        """Commit, then answer; where the store has an earlier row, the answer is that row."""
-        if live.hole is not None and row.step >= live.hole:
+        """Commit, then answer; if the store has an earlier row, the answer is that row."""
+        if live.unrecorded_from is not None and row.step >= live.unrecorded_from:
             return self._unrecorded(live, row)
-        if live.hole is not None:
-            rewards = [reward for reward in rewards if reward.step < live.hole]
+        if live.unrecorded_from is not None:
+            rewards = [reward for reward in rewards if reward.step < live.unrecorded_from]
         job = Job(rewards, row)
         try:
             if self.trouble:
@@ -333,7 +333,7 @@ class Service:
 
     def _unrecorded(self, live: LiveSession, row: Decision) -> Answer:
         """Answer without the store; nothing of the session is recorded from this step on."""
-        live.hole = row.step if live.hole is None else min(live.hole, row.step)
+        live.unrecorded_from = row.step if live.unrecorded_from is None else min(live.unrecorded_from, row.step)
         self.counts["unrecorded"] += 1
         return self._answer(row, recorded=False)
 
@@ -360,7 +360,7 @@ class Service:
     # Rewards
 
     async def reward(self, items: Sequence[Reward]) -> int:
-        """Keep rewards that came late; all of them, or none."""
+        """Store late rewards: all of them, or none."""
         self.register.require_store()
         now, rows, sessions = self.clock(), [], []
         for item in items:
@@ -368,7 +368,7 @@ class Service:
             live = self._live.get(item.session)
             if live is None or item.step >= len(live.rows) or self._is_late(live, item.step, now):
                 _, live = await self.history(item.session)
-            if item.step >= len(live.rows) or (live.hole is not None and item.step >= live.hole):
+            if item.step >= len(live.rows) or (live.unrecorded_from is not None and item.step >= live.unrecorded_from):
                 raise Problem("unknown-step", f"step {item.step} of session {item.session!r} is not in the store")
             live.check_reward(item.step, item.reward)
             self._check_window(live, item.step, now)
@@ -389,7 +389,7 @@ class Service:
         return len(rows)
 
     async def erase(self, person: str) -> Erasure:
-        """Delete every session of a person, here and in the store, while others go on."""
+        """Delete every session of a person, in memory and in the store, while other requests are served."""
         check_name(person)
         self.register.require_store()
         await self.commits.commit(Job())  # what was decided before is written first
@@ -414,24 +414,24 @@ class Service:
         return rows, await self._restored(rows)
 
     def _is_late(self, live: LiveSession, step: int, now: float) -> bool:
-        """Whether the window of a step has passed without a reward that is known here."""
+        """Return whether the window of a step has passed without a reward that is known here."""
         return step not in live.rewards and now - live.rows[step].at > self.settings.window
 
     def _check_window(self, live: LiveSession, step: int, now: float) -> None:
-        """Raise where a reward that is not known yet comes after its window."""
+        """Raise `Problem` if a new reward comes after its window."""
         if self._is_late(live, step, now):
             window = f"{self.settings.window:g} s"
             raise Problem("too-late", f"the reward of step {step} came after its window of {window}: ask without it")
 
     async def _known(self, person: str | None, before: float) -> list[PlayedArm]:
-        """What earlier sessions of the person showed; nothing where the store is away and nobody waits for it."""
+        """Return the arms and rewards of earlier sessions of a person; none if the store is away."""
         if person is None or self.trouble:
             return []
         return await self._if_answered(self.store.person(person, before, _HISTORY)) or []
 
 
 def _other_reward(row: RewardRow) -> Problem:
-    """Two different rewards for one step, or one that came after the default."""
+    """Return the problem of a second, different reward, or of one after the default reward."""
     if row.defaulted:
         return Problem("too-late", f"step {row.step} of session {row.session!r} has the default reward by now")
     return Problem("other-reward", f"step {row.step} of session {row.session!r} has the reward {row.reward:g} already")

@@ -28,7 +28,7 @@ _WAIT = 0.4  # seconds for which a write waits for another process that holds th
 _PRAGMAS = (
     "journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON",
     "journal_size_limit=67108864",  # after a checkpoint the write-ahead log is cut to this many bytes
-    "temp_store=MEMORY",  # a statement of many rows keeps a journal of its own, which else is a file on the disk
+    "temp_store=MEMORY",  # a statement of many rows keeps a journal of its own, which otherwise is a file on the disk
 )  # fmt: skip
 _STEP = "step, arm, propensity, policy, at, explored, fallback, preferred, allowed"
 _REWARD = "step, reward, at, defaulted"
@@ -49,7 +49,7 @@ _TABLES = (  # of version 4: later versions are made by migrations
     "share REAL NOT NULL, at REAL NOT NULL, note TEXT NOT NULL)",
     "CREATE TABLE signals(name TEXT PRIMARY KEY, count INTEGER NOT NULL)",
     "INSERT INTO signals VALUES('changed', 0), ('erased', 0)",
-    # What people read by their own SQL:
+    # For SQL of the users:
     f"CREATE VIEW decisions AS SELECT session, {_STEP}, CASE step WHEN 0 THEN person END AS person, "
     "CASE step WHEN 0 THEN features END AS features "
     "FROM steps JOIN sessions USING(number)",
@@ -83,13 +83,8 @@ def _version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def check_version(db: sqlite3.Connection, path: str) -> None:
-    """Raise `InvalidFile` if a newer program has migrated the file since it was opened."""
-    stores.migrations(_version(db), path)
-
-
 class Writer:
-    """Writes the jobs of one commit in few statements; remembers sessions for as long as nobody else writes."""
+    """Writer of the jobs of a commit in few statements; caches sessions until another process writes."""
 
     def __init__(self, db: sqlite3.Connection, path: str = "the file") -> None:
         self.db, self.path = db, path
@@ -99,7 +94,7 @@ class Writer:
         self._data_version = -1
 
     def forget(self) -> None:
-        """Ask the file again: sessions were erased, or what was written was rolled back."""
+        """Clear the cache: sessions were erased, or a transaction was rolled back."""
         self._numbers.clear()
         self._lengths.clear()
         self._tombstones = True
@@ -122,10 +117,10 @@ class Writer:
                 raise sqlite3.IntegrityError("a row that was absent is present")
 
     def _known(self, jobs: Sequence[Job]) -> Known:
-        """The lengths of the jobs' sessions, and the stored rows of steps that are asked for again."""
+        """Return the lengths of the jobs' sessions, and the stored rows of repeated steps."""
         (version,) = self.db.execute("PRAGMA data_version").fetchone()
         if version != self._data_version or len(self._numbers) > _KNOWN:  # it changes when another process has written
-            check_version(self.db, self.path)
+            stores.migrations(_version(self.db), self.path)  # raises if a newer program has migrated the file
             self._data_version = version
             self.forget()
         names = {reward.session for job in jobs for reward in job.rewards}
@@ -152,7 +147,7 @@ class Writer:
         return known
 
     def _insert_all(self, accepted: Accepted) -> bool:
-        """Insert rows; False where a row of the same key is there."""
+        """Insert rows; return False if a row of the same key exists."""
         first = [row for row in accepted.decisions if row.step == 0]
         for start in range(0, len(first), MOST):
             part = first[start : start + MOST]
@@ -165,7 +160,7 @@ class Writer:
         return self._insert("step_rewards", rewards) and self._insert("steps", decisions)
 
     def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> bool:
-        """Insert rows whose keys are new; False where one is not.
+        """Insert rows; return False if a key exists.
 
         Many rows go into one statement, because the driver lets other threads run at every statement, and a writer
         that has to wait its turn for every row is slow.
@@ -210,8 +205,8 @@ class SqliteStore(Store):
     def __init__(self, path: str) -> None:
         self.path = path
         self._writer = ThreadPoolExecutor(1, "lmab-writer")
-        self._reader = ThreadPoolExecutor(1, "lmab-reader")  # what requests wait for
-        self._far_reader = ThreadPoolExecutor(1, "lmab-far-reader")  # what may take long
+        self._reader = ThreadPoolExecutor(1, "lmab-reader")  # for queries of requests
+        self._far_reader = ThreadPoolExecutor(1, "lmab-far-reader")  # for long queries
         self._db: sqlite3.Connection | None = None
         self._inode = (0, 0)
         self._unclean = False  # deleted rows are in the write-ahead log
@@ -224,7 +219,7 @@ class SqliteStore(Store):
             return
         if not create and not os.path.exists(self.path):
             raise InvalidFile(f"{self.path}: there is no such store; `lmab serve` makes it")
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # nobody else reads what people did
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # only the owner may read sessions of persons
         db = self._connection(_WAIT)
         try:
             for pragma in _PRAGMAS:
@@ -279,7 +274,7 @@ class SqliteStore(Store):
         return await self._in(self._writer, transaction)
 
     async def _ask(self, query: str, *values: Any, far: bool = False) -> list[tuple[Any, ...]]:
-        """Return rows, read in a thread: a session or a person may have many."""
+        """Return rows, read in a thread, because there may be many."""
 
         def read() -> list[tuple[Any, ...]]:
             return (self._far if far else self._near).execute(query.format(**self.names), values).fetchall()
@@ -288,7 +283,7 @@ class SqliteStore(Store):
 
     async def _do(self, *statements: Statement, far: bool = False, guarded: bool = False) -> list[int]:
         def run(db: sqlite3.Connection) -> list[int]:
-            check_version(db, self.path)
+            stores.migrations(_version(db), self.path)  # likewise
             counts: list[int] = []
             for text, *values in statements:
                 counts.append(db.execute(text.format(**self.names), values).rowcount)
@@ -307,7 +302,7 @@ class SqliteStore(Store):
         await self._change(lambda db: self._jobs.write(jobs))
 
     def _check_file(self) -> None:
-        """Raise where another program deleted or replaced the file: what was written since then would be lost."""
+        """Raise `InvalidFile` if another program deleted or replaced the file: later writes would be lost."""
         try:
             found = os.stat(self.path)
         except OSError:

@@ -4,13 +4,11 @@ A store has tables of one version. Opening an older one migrates it in one trans
 refused, also by a process that is running when another one migrates the store: it stops writing and is not ready.
 
 Compare-and-set: read `signals()` first, then pass `Signals.register` to `add_rollout` or `Signals.arms` to `set_arms`
-and `put_arm` as `after`; False means that somebody was faster and nothing was changed. `removals()` returns what
-was forgotten or erased. Each forgetting or erasure increments `Signals.erased`, upon which replicas drop their sessions
-in memory.
+and `put_arm` as `after`; False means that another process was faster and nothing was changed. `removals()` lists
+forgotten and erased sessions; each of them increments `Signals.erased`, and replicas clear their sessions in memory.
 
-Steps of a session are written in order: a step is stored only after the step before it, so the stored steps of a
-session are always 0, 1, ..., length - 1. The first write of a step or a reward wins. `resolve` decides this for all
-jobs of a commit before anything is inserted; both stores share it.
+Steps of a session are stored in order, so that they are always 0, 1, ..., length - 1. The first write of a step or a
+reward wins. `resolve` decides this for all jobs of a commit before anything is inserted; both stores share it.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ PASSWORD_FILE = "LMAB_STORE_PASSWORD_FILE"  # the one that names a file which ho
 
 
 class Decision(NamedTuple):
-    """A row of the table of decisions."""
+    """Row of the table of decisions."""
 
     session: str
     step: int
@@ -53,18 +51,18 @@ class Decision(NamedTuple):
     at: float
     explored: int
     fallback: int
-    preferred: int | None  # the policy's own arm, where a baseline was answered
-    allowed: str | None  # the allowed labels as JSON, where the request named them
+    preferred: int | None  # the policy's own arm, if a baseline was answered
+    allowed: str | None  # the allowed labels as JSON, if the request named them
     person: str | None  # at step 0
-    features: str | None = None  # at step 0: what is known before the session, as JSON
+    features: str | None = None  # at step 0: features, as JSON
 
     def same(self, other: Decision) -> bool:
-        """Whether both are the same answer; the time may differ."""
+        """Return whether both are the same answer; the time may differ."""
         return self[:5] == other[:5] and self.fallback == other.fallback
 
 
 class RewardRow(NamedTuple):
-    """A row of the table of rewards."""
+    """Row of the table of rewards."""
 
     session: str
     step: int
@@ -74,7 +72,7 @@ class RewardRow(NamedTuple):
 
 
 class StoredStep(NamedTuple):
-    """A step of a session with its reward, as the store has them."""
+    """Stored step of a session with its reward."""
 
     decision: Decision
     reward: float | None
@@ -82,7 +80,7 @@ class StoredStep(NamedTuple):
 
 
 class PlayedArm(NamedTuple):
-    """A rewarded step of a person's earlier session."""
+    """Rewarded step of a person's earlier session."""
 
     arm: int
     reward: float
@@ -90,7 +88,7 @@ class PlayedArm(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """A step with its reward, as the log of all sessions has it."""
+    """Step with its reward and its session's features, as exports and refits read it."""
 
     session: str
     step: int
@@ -106,19 +104,19 @@ class LogRow(NamedTuple):
     told: float | None = None  # time of the reward
     known: int = 0  # 1: the session began with a person, whose earlier sessions may have informed it
     person: str | None = None
-    features: str | None = None  # what was known before the session, as JSON
+    features: str | None = None  # as JSON
 
 
 class ArmState(IntEnum):
-    """Whether live traffic may play an arm."""
+    """State of an arm for live traffic."""
 
     WITHDRAWN = 0
     OPEN = 1
-    KNOWN = 2  # a stored policy names the arm, and nobody has opened it yet
+    KNOWN = 2  # a stored policy names the arm, which was never opened
 
 
 class ArmRow(NamedTuple):
-    """An arm of the service; its number is its place in the list of arms."""
+    """Arm of the service; its number is its place in the list of arms."""
 
     label: Label
     state: ArmState
@@ -130,7 +128,7 @@ class ArmRow(NamedTuple):
 
 
 class VersionRow(NamedTuple):
-    """A version of the policy, without its file."""
+    """Version of the policy, without its file."""
 
     version: str
     at: float
@@ -138,7 +136,7 @@ class VersionRow(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """An entry of the register: which versions new sessions get from now on."""
+    """Entry of the register: the versions that new sessions get from then on."""
 
     active: str
     canary: str | None
@@ -148,7 +146,7 @@ class Rollout(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """Counters that tell replicas to look again."""
+    """Counters whose changes make replicas read the store again."""
 
     changed: int  # settings changed
     erased: int  # sessions were erased or forgotten
@@ -210,19 +208,19 @@ class ArmCount(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """What one request wants written: all of it, or nothing. The other fields are the store's answer."""
+    """Rows of one request, of which all are written or none. The other fields are the store's answer."""
 
     rewards: Sequence[RewardRow] = ()
     decision: Decision | None = None
     stored: Decision | None = None  # the row that is there now, which may be an earlier one
-    conflict: RewardRow | None = None  # another reward was there first: nothing of this job was written
+    conflict: RewardRow | None = None  # another reward is stored: nothing of this job was written
     refused: str = ""  # "gap": an earlier step is missing; "erased": nothing of this job was written
     outdated: bool = False  # a default reward was left out, because a reward had come
 
 
 @dataclass(slots=True)
 class Known:
-    """What a store holds of the sessions of some jobs. `resolve` adds what it accepts."""
+    """Stored state of the sessions of some jobs. `resolve` adds the rows that it accepts."""
 
     lengths: dict[str, int]  # stored steps of each session; a session that is not here has none
     rewards: dict[tuple[str, int], RewardRow] = field(default_factory=dict)
@@ -269,7 +267,7 @@ def resolve(jobs: Sequence[Job], known: Known) -> Accepted:
 
 
 def _own_rewards(job: Job, known: Known, is_new: bool) -> dict[tuple[str, int], RewardRow]:
-    """The new rewards of a job; a contradiction or a missing step is noted in the job."""
+    """Return the new rewards of a job; a contradiction or a missing step is noted in the job."""
     own: dict[tuple[str, int], RewardRow] = {}
     for reward in job.rewards:
         key = reward.session, reward.step
@@ -291,12 +289,12 @@ def _own_rewards(job: Job, known: Known, is_new: bool) -> dict[tuple[str, int], 
 
 
 def tombstone(session: str) -> str:
-    """What stays of the name of an erased session, so that no replica stores it again."""
+    """Return the hash of an erased session's name, by which no replica stores it again."""
     return hashlib.blake2b(session.encode(), digest_size=16, person=b"lmab-erased").hexdigest()
 
 
 def person_mark(person: str) -> str:
-    """Return what stays of the name of an erased person, so that other copies of their sessions can be deleted."""
+    """Return the hash of an erased person's name, by which other copies of their sessions are deleted."""
     return hashlib.blake2b(person.encode(), digest_size=16, person=b"lmab-person").hexdigest()
 
 
@@ -597,7 +595,7 @@ class Store(ABC):
             "n.person, n.features FROM s JOIN {people} n ON n.{key}=s.{key} {first} JOIN {steps} d ON d.{key}=s.{key} "
             "LEFT JOIN {rewards} r ON r.{key}=d.{key} AND r.step=d.step ORDER BY s.began, n.session, d.step"
         )
-        return [LogRow(*row) for row in await self._ask(query, since, until, far=True)]
+        return list(map(LogRow._make, await self._ask(query, since, until, far=True)))
 
     async def days(self) -> list[DayState]:
         """Return the days on which rewarded sessions began, in order."""
@@ -651,7 +649,7 @@ def _count(counter: str, after: int | None = None) -> Statement:
 
 
 def open_store(where: str) -> Store:
-    """The store at a path (SQLite) or at a postgresql:// address; not yet open."""
+    """Return the store at a path (SQLite) or at a postgresql:// address; it is not yet open."""
     if where.startswith(POSTGRES):
         from .postgres import PostgresStore
 
@@ -687,7 +685,7 @@ def _password_of_file(path: str) -> str:
 
 
 def without_secrets(where: str) -> str:
-    """Where a store is, as it may be printed.
+    """Return the address of a store without its password and options.
 
     Examples:
         >>> without_secrets("postgresql://lmab:hunter2@db:5432/shop?sslpassword=x")
@@ -706,13 +704,13 @@ def without_secrets(where: str) -> str:
     return f"{scheme}://{name + '@' if name else ''}{re.split('[?#]', place)[0]}"
 
 
-def told(error: BaseException) -> str:
-    """What anybody who asks may know of an error: neither where the store is nor what a driver says of it.
+def public_reason(error: BaseException) -> str:
+    """Return the part of an error that clients may see: neither the address of the store nor the driver's text.
 
     Examples:
-        >>> told(InvalidFile("/var/lib/lmab/events.db: the file was deleted"))
+        >>> public_reason(InvalidFile("/var/lib/lmab/events.db: the file was deleted"))
         'the file was deleted'
-        >>> told(OSError("no route to db.example"))
+        >>> public_reason(OSError("no route to db.example"))
         'OSError'
     """
     return str(error).split(": ", 1)[-1] if isinstance(error, InvalidFile) else type(error).__name__

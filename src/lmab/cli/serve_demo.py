@@ -1,7 +1,7 @@
-"""The whole loop against a simulated population: from no model to a policy near the optimum, while the page fills.
+"""`lmab serve --demo`: service, refits and canaries against a simulated population, from no model to a good policy.
 
-It runs the defaults of `lmab serve` and `lmab refit`. Only the clock is made up: a night takes as long as its sessions
-take to play, and counts as a day.
+It runs the defaults of `lmab serve` and `lmab refit`. Only the clock is simulated: a night takes as long as its
+sessions take to play, and counts as a day.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..evaluation.value import value_of
 from ..model.bandit import LatentBandit
 from ..model.instances import random_bandit
 from ..planning.plan import plan
-from .messages import Question, Reward
-from .refit import RefitOptions, RefitResult, in_force, refit
-from .run import Options, make_service, server
-from .service import Service
-from .stores import open_store
+from ..serve.messages import Question, Reward
+from ..serve.refit import RefitOptions, RefitResult, in_force, refit
+from ..serve.run import Options, make_service, server
+from ..serve.service import Service
+from ..serve.stores import open_store
 
 HORIZON = 6
 _DAY = 86_400.0
@@ -30,7 +30,7 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Population:
-    """People with a hidden type each; `n_nights` times, `per_night` of them come and then the policy is refitted."""
+    """Simulated persons; each of `n_nights` has `per_night` sessions and then a refit."""
 
     bandit: LatentBandit
     per_night: int = 1500
@@ -40,7 +40,7 @@ class Population:
 
 
 def population(seed: int = 0) -> Population:
-    """Three types and twelve arms."""
+    """Return a population of three types for twelve arms."""
     return Population(random_bandit(3, 12, rng=seed), seed=seed)
 
 
@@ -98,7 +98,7 @@ async def _refit(where: str, folder: Path, seed: int, now: float) -> RefitResult
 
 
 async def play_sessions(service: Service, people: Population, night: int) -> None:
-    """One night's sessions, many at a time."""
+    """Play the sessions of one night, many at a time."""
     bandit = people.bandit
     names = {f"arm-{arm}": arm for arm in range(bandit.n_arms)}
     places = asyncio.Semaphore(people.at_once)
