@@ -8,15 +8,20 @@ packed log travels as names of files.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from itertools import pairwise
+from functools import cache, wraps
+from importlib.util import find_spec
+from itertools import pairwise, product
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,6 +38,82 @@ _DEATHS = 100  # Deaths of workers that a piece survives.
 _PATIENCE = 60.0  # Seconds without any worker after which the cluster is lost.
 _LOOK = 2.0  # Seconds after which a wait looks around.
 _CONNECT = 20.0  # Seconds until a scheduler must answer.
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+@cache
+def blas_libraries() -> tuple[tuple[Callable[[], int], Callable[[int], None]], ...]:
+    """Return the functions that get and set the number of threads of each OpenBLAS that NumPy and SciPy bring along.
+
+    A library that is not loaded yet is loaded. Builds with another BLAS bring none, and keep their threads.
+    """
+    found = []
+    for package in ("numpy", "scipy"):
+        spec = find_spec(package)
+        folder = Path(spec.origin or "") if spec else Path()
+        for path in sorted([*folder.parents[1].glob(f"{package}.libs/*openblas*"),
+                            *folder.parent.glob(".dylibs/*openblas*")]):  # fmt: skip
+            library = ctypes.CDLL(str(path))
+            for prefix, suffix in product(("scipy_", ""), ("64_", "")):
+                getter = getattr(library, f"{prefix}openblas_get_num_threads{suffix}", None)
+                setter = getattr(library, f"{prefix}openblas_set_num_threads{suffix}", None)
+                if getter is not None and setter is not None:
+                    found.append((getter, setter))
+                    break
+    return tuple(found)
+
+
+class _BlasLimit:
+    """Limit of one thread for the BLAS libraries of this process, in force while any thread uses it.
+
+    Threads of BLAS cost more than they gain for matrices of some tens of rows, and results depend on their number.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+        self._before: list[int] = []
+
+    def enter(self) -> None:
+        """Limit all libraries, unless they are limited already."""
+        with self._lock:
+            if self._users == 0:
+                self._before = [getter() for getter, _ in blas_libraries()]
+                for _, setter in blas_libraries():
+                    setter(1)
+            self._users += 1
+
+    def leave(self) -> None:
+        """Restore the settings when the last user leaves."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                for before, (_, setter) in zip(self._before, blas_libraries(), strict=True):
+                    setter(before)
+
+
+_BLAS = _BlasLimit()
+
+
+def with_one_blas_thread(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Run the function with one thread of BLAS, and leave the setting as it was.
+
+    Examples:
+        >>> with_one_blas_thread(abs)(-2)
+        2
+    """
+
+    @wraps(function)
+    def limited(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        _BLAS.enter()
+        try:
+            return function(*arguments, **named)
+        finally:
+            _BLAS.leave()
+
+    return limited
 
 
 class CodedLog(Protocol):

@@ -21,6 +21,7 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
+from ..parallel import with_one_blas_thread
 from ..policies.policy import best_allowed
 from .check import Calibration, Check, Gain, Replay
 from .em import EM
@@ -45,6 +46,7 @@ _BINS = 10
 _CELLS = 1 << 22  # pairs of session and arm that are replayed at once
 
 
+@with_one_blas_thread
 def check(
     sessions: Sessions | Packed | Log | Estimate,
     *,

@@ -18,7 +18,7 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
-from ..parallel import SERIAL, Threads
+from ..parallel import SERIAL, Threads, with_one_blas_thread
 from . import leaving as who_leaves
 from . import selection, type_priors
 from .assumptions import attrition, exposure, tested
@@ -57,6 +57,7 @@ _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 _BRIEFLY = EM(restarts=3, tolerance=1e-4, prior="learned", sweeps=12)  # of many arms, as in their check
 
 
+@with_one_blas_thread
 def fit(
     sessions: Sessions | Packed,
     *,

@@ -23,6 +23,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.type_prior import TypePrior
+from ..parallel import with_one_blas_thread
 from ..planning.advice import Advice, SavedModel
 from .assumptions import Assumption, Assumptions, tested
 from .check import Calibration, Check, Gain, Replay
@@ -148,8 +149,9 @@ class Estimator(ABC):
         start: LatentBandit | None = None,
     ) -> Estimate:
         """Fit `n_types` types to an encoded log; unlike `lmab.fit` this warns of nothing."""
+
         watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)
-        return self.solve(Request(log, n_types, rng, watch, backend, start))
+        return with_one_blas_thread(self.solve)(Request(log, n_types, rng, watch, backend, start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -500,6 +502,7 @@ class Estimate:
         law = self.learned.centre.mean(axis=0)
         return law / law.sum() if law.ndim else float(law)
 
+    @with_one_blas_thread
     def information(self, sessions: Sessions | Packed | None = None, *, backend: Any = None) -> Information:
         """The observed information about the bandit, including that of the prior (Louis' identity).
 

@@ -25,6 +25,7 @@ from ..estimation.shown import chain_of, explained
 from ..estimation.type_priors import grouped
 from ..model import belief
 from ..model.bandit import LatentBandit
+from ..parallel import with_one_blas_thread
 from ..planning.exact import Exact
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
@@ -65,6 +66,7 @@ _FOLDS = 2
 _STEPS = 60_000  # A log with more steps needs one fold only.
 
 
+@with_one_blas_thread
 def certify(
     estimate: Estimate,
     plan: Plan,

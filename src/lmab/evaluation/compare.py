@@ -20,6 +20,7 @@ from ..errors import InvalidArgument
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
+from ..parallel import with_one_blas_thread
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import initial_memories
 from ..policies.policy import Policy, State
@@ -113,6 +114,7 @@ def compare(
     confidence: float = 0.95,
     rng: Rng | None = None,
 ) -> dict[str, Comparison]: ...
+@with_one_blas_thread
 def compare(
     policies: Sequence[Policy | Plan] | Mapping[str, Policy | Plan],
     where: LatentBandit | Estimate | Sessions,

@@ -17,6 +17,7 @@ from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..estimation.result import Estimate, estimate_of
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior
+from ..parallel import with_one_blas_thread
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import InitialStates, enumerate_histories, enumerate_random_histories, initial_states
 from ..policies.policy import Policy, underlying_bandit
@@ -54,6 +55,7 @@ class Evaluation:
         return f"Evaluation({self.mean:.6g}{error} over {len(self.per_step)} steps, {how})"
 
 
+@with_one_blas_thread
 def evaluate(
     policy: Policy | Plan,
     source: LatentBandit | Estimate | Sessions,

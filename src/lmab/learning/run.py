@@ -22,6 +22,7 @@ from ..estimation.traits.traits import Traits
 from ..files import Makers, Record, as_plain, decode_any, encode, from_plain
 from ..model.bandit import LatentBandit
 from ..moments.second import Subspace
+from ..parallel import with_one_blas_thread
 from ..planning.certified import Certified
 from ..planning.exact import Exact
 from ..planning.lookahead import QMDP, Lookahead
@@ -157,6 +158,7 @@ class Run:
         return f"Run({self.learner!r}: {'finished' if self.finished else self.ask()}, {self.sessions_used} sessions)"
 
 
+@with_one_blas_thread
 def learn(
     environment: Environment,
     learner: Learner,

@@ -16,6 +16,7 @@ from ..checks import check_count
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, check_type_prior, clustered
+from ..parallel import with_one_blas_thread
 from ..policies.ranking import Ranking
 from ..policies.wrappers import Relabelled
 from .advice import Advice, FittedModel
@@ -70,6 +71,7 @@ class HasBandit(Protocol):
     def bandit(self) -> LatentBandit: ...
 
 
+@with_one_blas_thread
 def plan(
     bandit: LatentBandit | HasBandit,
     *,
