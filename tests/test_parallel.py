@@ -38,14 +38,17 @@ def test_results_have_the_same_bits_for_any_number_of_blas_threads(rng):
     bandit = lmab.random_bandit(2, 200, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(200), n_sessions=400, horizon=4, rng=rng)
     method = lmab.Traits(n_factors=1, n_points=8, tolerance=1.0)
-    found, plain = [], []
+    found, plain, limited = [], [], []
     matrix = rng.standard_normal((200, 200))
+    matrix += matrix.T
     for number in (1, 2):
         with setting(number):
-            plain.append(np.linalg.eigh(matrix @ matrix.T)[1])
+            plain.append(np.linalg.eigh(matrix)[1])
+            limited.append(with_one_blas_thread(np.linalg.eigh)(matrix)[1])
             found.append(lmab.fit(log, method=method, check=False, rng=0).bandit)
             assert threads() == {number}  # the setting stays
     assert not np.array_equal(plain[0], plain[1])  # so that the test can fail
+    np.testing.assert_array_equal(limited[0], limited[1])
     np.testing.assert_array_equal(found[0].weights, found[1].weights)
     np.testing.assert_array_equal(found[0].means, found[1].means)
 

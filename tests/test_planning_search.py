@@ -237,6 +237,20 @@ def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
     assert found == pytest.approx(exact, abs=1e-12)  # the factor that it leaves for the price
 
 
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 100])
+def test_the_best_factor_of_few_and_of_many_types_equals_the_reference(n, rng):
+    for _ in range(50):
+        weights, point, x = rng.random(n), rng.dirichlet(np.full(n, 0.5)), rng.dirichlet(np.full(n, 0.5)) * rng.random()
+        point[rng.random(n) < 0.2] = 0
+        x[rng.random(n) < 0.2] = 0  # several equal ratios
+        drop, there = -rng.random() * float(weights @ point), np.maximum(point, 1e-300)
+        scratch = np.concatenate([x / there, weights * there, [np.nan]])
+        found = compiled_search._knapsack(scratch, n, -drop)
+        assert found == pytest.approx(reference_search.knapsack(point, drop, weights, x), abs=1e-12)
+        at_factor = scratch[-1] * drop + np.maximum(0, scratch[-1] * point - x) @ weights
+        assert at_factor == pytest.approx(found, abs=1e-12)
+
+
 @pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
 @pytest.mark.parametrize("seed", range(10))
 def test_prices_and_points_of_a_search_hold_at_any_belief(seed, leaving):
