@@ -16,7 +16,7 @@ test: $(VENV)/.installed-dev       ## everything the continuous integration runs
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory suite
 
-check: $(VENV)/.installed-dev      ## linters, types, floors of the house
+check: $(VENV)/.installed-dev      ## linters, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

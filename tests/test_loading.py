@@ -12,10 +12,11 @@ from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
+from lmab import _registry
 from lmab.cli.app import app
 from lmab.cli.options import load_model, load_planned, load_policy
 from lmab.estimation.result import estimate_of
-from lmab.policies.policy import _HOMES, restore_policy
+from lmab.policies.policy import restore_policy
 
 LOG = ["--step", "step"]
 RUNNER = CliRunner()
@@ -126,7 +127,10 @@ def test_certificates_round_trip_to_the_bit(folder, tmp_path):
 def test_the_package_knows_the_module_of_each_of_its_policies(tmp_path):
     """A fresh process loads a policy of any kind, whose module nothing has imported before."""
     known = {cls.kind: cls.__module__ for cls in policies.concrete().values()}
-    assert {kind: f"lmab.{home}" for kind, home in _HOMES.items()} == known
+    assert known.items() <= _registry.declared().items()
+    for kind, module in _registry.declared().items():
+        assert callable(_registry.class_of(kind).from_record), (kind, module)
+        assert _registry.class_of(kind).__module__ == module
     lmab.plan(lmab.random_bandit(2, 4, rng=0), horizon=3, repeats=False).save(tmp_path / "plan.lmab")
     program = "import sys, lmab; print(lmab.load(sys.argv[1]).policy.act_on([]), 'lmab.learning.run' in sys.modules)"
     asked = [sys.executable, "-c", program, str(tmp_path / "plan.lmab")]

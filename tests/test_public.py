@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import house
 import pytest
 
 import lmab
@@ -38,8 +40,8 @@ def test_dir_shows_the_flow_and_the_rooms_and_nothing_else():
     shown = dir(lmab)
     assert set(PUBLIC) <= set(shown)
     assert [name for name in shown if name.startswith("_")] == []
-    assert set(shown) - set(PUBLIC) == set(lmab._ROOMS)
-    for room in lmab._ROOMS:
+    assert set(shown) - set(PUBLIC) == set(lmab._PACKAGES)
+    for room in lmab._PACKAGES:
         assert inspect.ismodule(getattr(lmab, room)), room
 
 
@@ -167,3 +169,19 @@ def test_version_comes_from_one_place():
     from importlib.metadata import version
 
     assert version("lmab") == lmab.__version__
+
+
+@pytest.mark.parametrize("package", sorted(name for name in house.modules() if name and house.is_package(name)))
+def test_type_checkers_and_programs_see_the_same_names(package):
+    """The imports under `TYPE_CHECKING` and the table of lazy imports name the same modules."""
+    blocks = [node for node in house.modules()[package].body if isinstance(node, ast.If)]
+    imported = importlib.import_module(f"lmab.{package}")
+    checked = {}
+    for node in (inner for block in blocks for inner in block.body):
+        assert isinstance(node, ast.ImportFrom)
+        checked.update({alias.name: "." * node.level + (node.module or "") for alias in node.names})
+    if checked:
+        assert sorted(checked) == sorted(imported.__all__)
+    for name, module in checked.items():
+        inside = importlib.import_module(module, imported.__name__)
+        assert getattr(imported, name) is getattr(inside, name)

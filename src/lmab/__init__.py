@@ -11,6 +11,8 @@ import importlib as _importlib
 import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from . import _registry
+
 if _TYPE_CHECKING:
     from . import data as data
     from . import estimation as estimation
@@ -54,7 +56,7 @@ if _TYPE_CHECKING:
 
 #: The flow: the module that defines, then its names. The verbs `fit`, `plan`,
 #: `certify` and `compare` have the names of their modules and are public here alone.
-_FLOW = (
+_PUBLIC = (
     ("data.sessions", "Sessions"),
     ("data.packing", "pack"),
     ("data.packed", "Packed"),
@@ -83,13 +85,38 @@ _FLOW = (
     ("learning.direct_mle", "DirectMLE"),
     ("loading", "load"),
 )
-_HOME = {name: room for room, names in _FLOW for name in names.split()}
-_ROOMS = (
+_MODULE_OF = {name: module for module, names in _PUBLIC for name in names.split()}
+_PACKAGES = (
     "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
     "simulation", "theory", "serve", "experiment", "gym", "errors",
 )  # fmt: skip
 
-__all__ = list(_HOME)  # in the order of the flow
+#: The module that registers the class of each saved kind, so that a program imports only what a file needs.
+_registry.declare(
+    __name__,
+    {
+        "model.bandit": "bandit",
+        "model.type_prior": "type_prior",
+        "estimation.result": "estimate",
+        "moments.core_set": "design",
+        "evaluation.certificate": "certificate",
+        "learning.run": "run",
+        "planning.problem": "plan",
+        "planning.policies": "vectors graph",
+        "planning.exact": "exact",
+        "planning.lookahead": "lookahead",
+        "planning.once.lookahead": "once",
+        "planning.once.exact": "once-exact",
+        "planning.once.policy": "once-vectors",
+        "policies.belief_policies": "uniform greedy thompson mucb",
+        "policies.ranking": "ranking fixed-sequence stationary",
+        "policies.wrappers": "exploring relabelled",
+        "paper.history_ucbvi": "history",
+        "paper.l_ucrl": "optimistic",
+    },
+)
+
+__all__ = list(_MODULE_OF)  # in the order of the flow
 
 if "gymnasium" in _sys.modules:  # then registering the environment costs nothing
     from . import gym as gym
@@ -97,23 +124,23 @@ if "gymnasium" in _sys.modules:  # then registering the environment costs nothin
 
 def __getattr__(name: str) -> object:
     """Import a name when it is first used, so that `import lmab` takes no time for what a program does not need."""
-    if name in _HOME:
-        found = getattr(_importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in _MODULE_OF:
+        found = getattr(_importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
         globals()[name] = found
         return found
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return _importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_ROOMS]
+    return [*__all__, *_PACKAGES]
 
 
 def _hint(name: str) -> str:
     """Where a class is that stands one level down."""
     if name[:1].isupper():
-        for room in _ROOMS[:8]:
-            if hasattr(_importlib.import_module(f"{__name__}.{room}"), name):
-                return f"; it is lmab.{room}.{name}"
+        for package in _PACKAGES[:8]:
+            if hasattr(_importlib.import_module(f"{__name__}.{package}"), name):
+                return f"; it is lmab.{package}.{name}"
     return ""

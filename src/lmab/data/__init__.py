@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from .fingerprint import Fingerprint as Fingerprint
@@ -12,4 +12,13 @@ if TYPE_CHECKING:
     from .splitting import LogSplit as LogSplit
     from .splitting import split_log as split_log
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".fingerprint": "Fingerprint",
+        ".packed": "Packed",
+        ".packing": "pack",
+        ".sessions": "Sessions",
+        ".splitting": "LogSplit split_log",
+    },
+)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from ..paper.moment_matching import MomentMatching as MomentMatching
@@ -26,4 +26,17 @@ if TYPE_CHECKING:
     from .traits.surface import Factors as Factors
     from .traits.traits import Traits as Traits
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "..paper.moment_matching": "MomentMatching",
+        "..paper.tensor_decomposition": "TensorDecomposition",
+        ".assumptions": "Assumption",
+        ".check": "Calibration Check Gain Replay",
+        ".em": "EM",
+        ".log": "Prior",
+        ".result": "Capabilities Curve Estimate Estimator Progress Request Starts estimate_of finish",
+        ".traits.surface": "Factors",
+        ".traits.traits": "Traits",
+    },
+)

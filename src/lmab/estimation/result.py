@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._html import card, count, percent
 from .._shapes import Array, Float
 from ..checks import check_same_length
@@ -632,3 +632,6 @@ def finish(
         prior=0.0,
         encoded=log,
     )
+
+
+_registry.register("estimate", Estimate)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from . import diagnostics as diagnostics
@@ -19,4 +19,14 @@ if TYPE_CHECKING:
     from .value import value_of as value_of
     from .value import weigh as weigh
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".": "diagnostics",
+        ".certificate": "Certificate Verdict",
+        ".compare": "Comparison",
+        ".diagnostics": "Identifiability",
+        ".off_policy": "LogEvidence LogValue fit_propensities with_propensities",
+        ".value": "Evaluation evaluate value_of weigh",
+    },
+)

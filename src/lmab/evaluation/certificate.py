@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._html import best_fixed, card, count, steps_of
 from .._shapes import Array, Float
 from ..errors import InvalidFile, Status
@@ -400,3 +400,6 @@ class Verdict:
             f"A gain over {self.best_fixed} was demonstrated: its confidence interval is above 0, and held-out "
             "sessions support the latent types."
         )
+
+
+_registry.register("certificate", Certificate)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from ..paper.baselines import UCB as UCB
@@ -24,4 +24,16 @@ if TYPE_CHECKING:
     from .run import Run as Run
     from .run import learn as learn
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "..paper.baselines": "UCB Genie Tensor",
+        "..paper.clustering": "Clustering",
+        "..paper.designed": "EDMLE EDMoments",
+        "..paper.history_ucbvi": "HistoryUCBVI",
+        "..paper.l_ucrl": "LUCRL",
+        ".direct_mle": "DirectMLE",
+        ".learner": "Campaign Course Exploration Learned Learner Phase Task",
+        ".run": "Run learn",
+    },
+)

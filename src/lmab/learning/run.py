@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from ..checks import Rng, check_rng
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidFile
@@ -153,6 +153,11 @@ class Run:
         if self.sessions is not None:
             nested["sessions"] = _sessions_record(self.sessions)
         return files.Record("run", {"seed": self.seed}, {"rounds": np.array(rounds, np.int64)}, nested)
+
+    @classmethod
+    def from_record(cls, record: Record) -> Run:
+        """Return the run that a record describes; all computations are repeated."""
+        return restore_run(record)
 
     def __repr__(self) -> str:
         return f"Run({self.learner!r}: {'finished' if self.finished else self.ask()}, {self.sessions_used} sessions)"
@@ -321,3 +326,6 @@ def _own(base: Any) -> dict[str, Callable[..., Any]]:
         todo += cls.__subclasses__()
         found[cls.__name__] = cls
     return found
+
+
+_registry.register("run", Run)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from . import belief as belief
@@ -16,4 +16,17 @@ if TYPE_CHECKING:
     from .rewards import Rewards as Rewards
     from .type_prior import TypePrior as TypePrior
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".": "belief",
+        ".bandit": "LatentBandit wasserstein",
+        ".bins": "Bins",
+        ".categorical": "Categorical",
+        ".counts": "Counts",
+        ".gaussian": "Gaussian",
+        ".instances": "random_bandit",
+        ".rewards": "Rewards",
+        ".type_prior": "TypePrior",
+    },
+)

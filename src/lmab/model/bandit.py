@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._html import card, percent
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_count, check_distribution, choices, whole
@@ -521,3 +521,6 @@ def transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[
     if answer.status != 0:
         raise ArithmeticError(f"the transport program failed: {answer.message}")
     return max(float(answer.fun), 0.0)
+
+
+_registry.register("bandit", LatentBandit)

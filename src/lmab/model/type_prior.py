@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_distribution
 from ..data.features import Features, column_values, require_mapping
@@ -594,3 +594,6 @@ def nearest(priors: Float[Array, "n M"], centres: Float[Array, "K M"]) -> Intege
 
 def _length(columns: Mapping[str, Shaped[Array, "n"]]) -> int:
     return len(next(iter(columns.values()))) if columns else 1
+
+
+_registry.register("type_prior", TypePrior)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from ..paper.high_orders import CoreMoments as CoreMoments
@@ -14,4 +14,11 @@ if TYPE_CHECKING:
     from .second import second_moments as second_moments
     from .second import subspace as subspace
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "..paper.high_orders": "CoreMoments core_moments",
+        ".core_set": "Design design",
+        ".second": "Moments Subspace second_moments subspace",
+    },
+)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._shapes import Array, Float, Integer
 from ..checks import POSITIVE, OneOf, check, check_array
 from ..errors import InvalidArgument, InvalidFile
@@ -334,3 +334,6 @@ def _scores(rows: Float[Array, "D r"], factor: Float[Array, "r r"]) -> Float[Arr
         block = rows[start : start + _BLOCK] @ factor
         np.einsum("ij,ij->i", block, block, out=scores[start : start + _BLOCK])
     return scores
+
+
+_registry.register("design", Design)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from .certified import Certified as Certified
@@ -17,4 +17,15 @@ if TYPE_CHECKING:
     from .problem import Plan as Plan
     from .problem import Problem as Problem
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".certified": "Certified",
+        ".exact": "Exact",
+        ".lookahead": "QMDP Lookahead",
+        ".plan": "Planner",
+        ".point_based": "PointBased",
+        ".policies": "PolicyGraph",
+        ".problem": "Bounds Clock Plan Problem",
+    },
+)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._html import best_fixed, card, percent
 from .._kernel.arrays import TINY
 from .._shapes import Array, Bool, Float, Integer
@@ -525,3 +525,6 @@ def policy_of(given: Policy | Plan) -> Policy:
     if isinstance(given, Policy):
         return given
     raise InvalidArgument(f"policy must be a Policy or a Plan, got a {type(given).__name__}")
+
+
+_registry.register("plan", Plan)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from .belief_policies import MUCB as MUCB
@@ -19,4 +19,12 @@ if TYPE_CHECKING:
     from .wrappers import PolicyWrapper as PolicyWrapper
     from .wrappers import Relabelled as Relabelled
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".belief_policies": "MUCB BeliefPolicy Greedy Thompson Uniform",
+        ".policy": "Compact Policy State best_allowed",
+        ".ranking": "Ranking",
+        ".wrappers": "Exploring PolicyWrapper Relabelled",
+    },
+)

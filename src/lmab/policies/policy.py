@@ -11,12 +11,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._html import card
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..checks import Rng, check_count, check_rng, whole_array
@@ -29,22 +28,6 @@ _ROUNDING = 1e-12
 MANY = 1 << 16  # maximum number of cached decisions, states or likelihoods
 #: (arm, reward) of the past steps: the arm by its number or its label; a reward of None is unknown
 History = Iterable[tuple[int | str, float | None]]
-_KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
-#: Modules of the policies in this package, some of higher layers: imported when a file holds such a policy.
-_HOMES = {
-    **dict.fromkeys(("uniform", "greedy", "thompson", "mucb"), "policies.belief_policies"),
-    "ranking": "policies.ranking",
-    **dict.fromkeys(("exploring", "relabelled"), "policies.wrappers"),
-    **dict.fromkeys(("vectors", "graph"), "planning.policies"),
-    "exact": "planning.exact",
-    "lookahead": "planning.lookahead",
-    "once": "planning.once.lookahead",
-    "once-exact": "planning.once.exact",
-    "once-vectors": "planning.once.policy",
-    "history": "paper.history_ucbvi",
-    "optimistic": "paper.l_ucrl",
-}
-_RENAMED = {"fixed-sequence": "ranking", "stationary": "ranking"}  # kinds that earlier versions wrote
 
 
 def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
@@ -281,11 +264,11 @@ class Policy(ABC):
         kind = vars(cls).get("kind")
         if kind is None:
             return
-        registered = _KINDS.get(kind, cls)
+        registered = _registry.registered(kind) or cls
         same_name = (registered.__module__, registered.__qualname__) == (cls.__module__, cls.__qualname__)
         if not same_name:  # a class that is defined again replaces the earlier one
             raise InvalidArgument(f"kind must be a new name, got {kind!r}, which is the kind of {registered.__name__}")
-        _KINDS[kind] = cls
+        _registry.register(kind, cls)
 
     def start(
         self,
@@ -631,15 +614,13 @@ def underlying_bandit(policy: Policy) -> LatentBandit | None:
 
 def restore_policy(record: files.Record) -> Policy:
     """Return the policy that `record` describes; its class is one of the package or of the user."""
-    kind = _RENAMED.get(record.kind, record.kind)
-    if kind not in _KINDS and kind in _HOMES:
-        import_module(f"..{_HOMES[kind]}", __package__)
-    if kind not in _KINDS:
+    found = _registry.class_of(record.kind)
+    if not (isinstance(found, type) and issubclass(found, Policy)):
         raise InvalidFile(
             f"holds a {record.kind!r}, which this lmab does not know: import the module of its class first, if it is a "
             "policy of your own"
         )
-    return _KINDS[kind].from_record(record)
+    return found.from_record(record)
 
 
 def check_horizon(horizon: int | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
+from .. import _registry, files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument
@@ -141,3 +141,7 @@ def _checked_order(arms: Sequence[int | str], labels: tuple[str | int, ...] | No
         if wrong_arms:
             raise InvalidArgument(f"arms must hold each of the {n_arms} arms once, got arm {wrong_arms[0]} {fault}")
     return tuple(order)
+
+
+for _kind in ("fixed-sequence", "stationary"):  # kinds that earlier versions wrote
+    _registry.register(_kind, Ranking)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from .contents import Contents as Contents
@@ -17,4 +17,12 @@ if TYPE_CHECKING:
     from .plots import plot_worth as plot_worth
     from .tree import tree_svg as tree_svg
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".contents": "Contents gather",
+        ".page": "render report write",
+        ".plots": "plot_bounds plot_calibration plot_curve plot_means plot_worth",
+        ".tree": "tree_svg",
+    },
+)

@@ -7,7 +7,7 @@ compare with. No test framework is needed.
 
 from typing import TYPE_CHECKING
 
-from .._doors import door
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from ..paper.learner_checks import check_learner as check_learner
@@ -19,4 +19,15 @@ if TYPE_CHECKING:
     from .report import BrokenLaw as BrokenLaw
     from .report import Report as Report
 
-__getattr__, __dir__, __all__ = door(__name__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "..paper.learner_checks": "check_learner",
+        ".": "oracle",
+        ".estimators": "check_estimator",
+        ".oracle": "small_bandit",
+        ".planners": "check_planner",
+        ".policies": "check_policy",
+        ".report": "BrokenLaw Report",
+    },
+)
