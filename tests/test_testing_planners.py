@@ -259,8 +259,9 @@ def test_every_law_is_broken_by_something():
 def test_a_broken_law_is_named_with_what_was_seen(law, method, seen):
     with pytest.raises(BrokenLaw) as caught:
         check_planner(method, patience=0.2 if isinstance(method, Overruns) else 60.0, **FAST)
-    message = str(caught.value)
-    assert message.startswith(f"{type(method).__name__} breaks the law '{law}': ")
+    assert str(caught.value).startswith(f"{type(method).__name__} breaks ")
+    message = caught.value.laws[law]  # others may be broken as well
+    assert message in str(caught.value)
     assert re.search(seen, message) or seen in message, message
 
 

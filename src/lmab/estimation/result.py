@@ -613,9 +613,10 @@ def finish(
         >>> import lmab
         >>> bandit = lmab.random_bandit(2, 4, rng=0)
         >>> log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=200, horizon=3, rng=0)
-        >>> truth = finish(lmab.fit(log, n_types=2, rng=0, check=False).require_log(), bandit)
-        >>> truth.status, truth.n_parameters
-        (<Status.CONVERGED: 'converged'>, 9)
+        >>> encoded = lmab.fit(log, n_types=2, rng=0, check=False).require_log()
+        >>> truth = lmab.estimation.finish(encoded, bandit)
+        >>> truth.converged, truth.n_parameters
+        (True, 9)
     """
     if bandit.arm_labels is None:
         bandit = replace(bandit, arm_labels=log.sessions.arm_labels)
