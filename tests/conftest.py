@@ -151,7 +151,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def light_work(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fits and certificates that search briefly, for tests that ask whether code runs and not how well it does."""
+    """Shorten the searches and checks of fits and certificates, for tests that ask only whether code runs."""
     import lmab
 
     briefly = lmab.EM(restarts=2, tolerance=1e-3, sweeps=8)
@@ -160,6 +160,8 @@ def light_work(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
         _set(monkeypatch, f"lmab.estimation.{method}", briefly)
     _set(monkeypatch, "lmab.evaluation.certify._ONE_MORE_METHOD", briefly)
     _set(monkeypatch, "lmab.evaluation.certify._START", lmab.EM(restarts=2, tolerance=1e-4, prior=1.5))
+    for module in ("fit", "cross_validation"):
+        _set(monkeypatch, f"lmab.estimation.{module}._ENOUGH", 1)  # one fold for logs of any size
     _set(monkeypatch, "lmab.estimation.cross_validation._COMPARED", 0)
     _set(monkeypatch, "lmab.estimation.selection._SWEEPS", 6)
     _set(monkeypatch, "lmab.estimation.selection._BURN", 2)
