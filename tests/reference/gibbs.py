@@ -105,7 +105,7 @@ def draw_shares(
     shares: Float[Array, "A M"],
     rng: np.random.Generator,
 ) -> None:
-    """Draw every arm's share in every type, given its pair of centre and spread and what it paid."""
+    """Draw every arm's share in every type, given its pair of centre and spread and its rewards."""
     centre, spread = np.divmod(choice, grid.n_spreads)
     last = len(grid.centre) // grid.n_spreads - 1
     place = np.clip(centre[:, None] + _moves(grid, before, slope), 0, last) * grid.n_spreads + spread[:, None]
@@ -114,7 +114,7 @@ def draw_shares(
 
 
 def _moves(grid: BetaGrid, before: Float[Array, "A M"], slope: float) -> Integer[Array, "A M"]:
-    """By how many places of the grid centres move."""
+    """Return by how many places of the grid centres move."""
     if slope == 0:
         return np.zeros(before.shape, np.int64)
     return np.rint(slope / grid.step * np.log(before / (1 - before))).astype(np.int64)
@@ -127,7 +127,7 @@ def slope(
     missed: Float[Array, "A M"],
     steepest: float,
 ) -> float:
-    """How the logit of a split's share moves with that of the split before, over all arms and types."""
+    """Return the change of the logit of a split's share with that of the previous split, over all arms and types."""
     x, y = np.log((paid_before + 0.5) / (missed_before + 0.5)), np.log((paid + 0.5) / (missed + 0.5))
     weight = paid + missed
     total = weight.sum()
@@ -152,7 +152,7 @@ def beta_masses(
     shift: Integer[Array, "A M"],
     masses: Float[Array, "A J"],
 ) -> None:
-    """Probability of what each arm paid under J beta laws of its means over types, relative to the largest of an arm.
+    """Compute the probability of each arm's rewards under J beta distributions of its means, relative to the largest.
 
     The laws are those of the pairs of the grid; in a type with a shift the centre is so many places further on. No
     mass is below exp(-80).

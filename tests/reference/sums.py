@@ -64,15 +64,16 @@ def moment_sums(
 ) -> Float[Array, "R 5"]:
     """Return the sums over sessions of x, y, x*x, x*y, y*y for every entry of the moment tensors.
 
-    An entry of order l is a multiset of l slots. In a session, y counts the ways to give its slots to different steps
-    that played the slots' arms, and x sums the products of what was observed there over these ways. A slot is one of
-    the W numbers that a step observes about its arm. Entries of order l are rows starts[l] to starts[l + 1] - 1, and
-    the multiset s_1 <= ... <= s_l has the place sum_j C(s_j + j - 1, j) among them.
+    An entry of order l is a multiset of l slots, and a slot is one of the W observations of a step. In a session, y
+    counts the ways to give the slots to different steps that played the slots' arms, and x sums the products of the
+    observations of these steps over the ways. Entries of order l are rows starts[l] to starts[l + 1] - 1, and the
+    multiset s_1 <= ... <= s_l has the place sum_j C(s_j + j - 1, j) among them. If a step plays another arm than the
+    measured ones, it is skipped.
 
     Args:
         groups: measured arm (0..G-1) of every step, -1 if another arm was played.
-        observed: what a step observes: 1 or 0 for a pair, the reward, or centred and standardised contrasts of it.
-        offsets: where sessions begin.
+        observed: observations of a step: 1 or 0 for a pair, the reward, or centred and standardised contrasts of it.
+        offsets: first step of each session.
         slots: slot of each column of `observed`, by measured arm, rising; -1 if an arm has fewer.
         order: L, the largest order.
         symbols: the multisets of at most L columns as rising rows, padded with -1, by their size.
@@ -80,7 +81,7 @@ def moment_sums(
         degrees: the size of each multiset.
         repeats: the product of the factorials of the multiplicities.
         binomials: C(i, j).
-        starts: where the entries of each order begin; starts[0] and starts[1] are 0.
+        starts: first entry of each order; starts[0] and starts[1] are 0.
     """
     sums = np.zeros((int(starts[order + 1]), 5))
     for first, last in pairwise(offsets.tolist()):

@@ -1,9 +1,9 @@
-"""The Gibbs sweep in Numba: linear in the steps, then a few passes over (arm, centre, spread).
+"""Compiled Gibbs sweep: linear in the steps, then a few passes over (arm, centre, spread).
 
-Types are worked on eight at a time in local variables, and the type of a session is the number of cumulative shares
+Types are processed eight at a time in local variables, and the type of a session is the number of cumulative shares
 that do not exceed its uniform number: a loop that ends early mispredicts its branch in most sessions. Exponentials are
-computed by a polynomial, because a call of the library for each number cannot be vectorised. The tables of laws are
-read in tiles that fit the first level of the cache.
+computed by a polynomial, because a library call for each number cannot be vectorised. The tables of distributions are
+read in tiles that fit into the first-level cache.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _products(codes, begin, end, rows, share):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _scaled_products(codes, begin, end, table, share):
-    """The same up to a factor that keeps the largest from vanishing."""
+    """Return the products up to a factor that keeps the largest from underflow."""
     share[:] = 0.0
     n_types = table.shape[1]
     for m in range(n_types):
@@ -89,14 +89,14 @@ def _scaled_products(codes, begin, end, table, share):
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _exceeded(cumulative, target):
-    """How many cumulative shares do not exceed the target."""
-    found = _U0
+    """Return how many cumulative shares do not exceed the target."""
+    count = _U0
     for j in range(_U0, np.uint64(len(cumulative)), _U8):
         row = cumulative[j:]
-        found += np.uint64(row[0] <= target) + np.uint64(row[1] <= target) + np.uint64(row[2] <= target)
-        found += np.uint64(row[3] <= target) + np.uint64(row[4] <= target) + np.uint64(row[5] <= target)
-        found += np.uint64(row[6] <= target) + np.uint64(row[7] <= target)
-    return found
+        count += np.uint64(row[0] <= target) + np.uint64(row[1] <= target) + np.uint64(row[2] <= target)
+        count += np.uint64(row[3] <= target) + np.uint64(row[4] <= target) + np.uint64(row[5] <= target)
+        count += np.uint64(row[6] <= target) + np.uint64(row[7] <= target)
+    return count
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -175,7 +175,7 @@ def draw_shares(grid, paid, missed, before, slope, choice, shares, rng):
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _move(share, slope):
-    """By how many places of the grid a centre moves, given the share of the split before."""
+    """Return by how many places of the grid a centre moves, given the share of the previous split."""
     return np.int64(np.rint(slope * np.log(share / (1 - share))))
 
 
@@ -247,7 +247,7 @@ def beta_masses(grid, paid, missed, shift, masses):
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _span(move, size):
-    """The places whose centre, moved by `move`, lies on the grid."""
+    """Return the places of the centres that lie on the grid after a shift by `move`."""
     move = min(max(move, -size), size)
     return max(-move, 0), min(size, size - move), move
 
@@ -286,10 +286,10 @@ def _rising(count, shape, table):
     n, last = np.int64(count), len(table) - 1
     if n <= last:
         return table[n]
-    found = np.empty(len(shape))
+    logs = np.empty(len(shape))
     for j in range(len(shape)):
-        found[j] = table[last, j] + _log_gamma(shape[j] + count) - _log_gamma(shape[j] + last)
-    return found
+        logs[j] = table[last, j] + _log_gamma(shape[j] + count) - _log_gamma(shape[j] + last)
+    return logs
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
@@ -303,24 +303,24 @@ def laws(grid, masses, judges, state, uniforms, choice):
     if len(judges) > 0:
         by_spread, base = np.zeros((n_arms, n_spreads)), grid.centre_laws[state[1]]
         for arm in judges:
-            row, own = masses[arm], by_spread[arm]
+            row, target = masses[arm], by_spread[arm]
             for g in range(n_centres):
                 for k in range(n_spreads):
-                    own[k] += row[g * n_spreads + k] * base[g]
+                    target[k] += row[g * n_spreads + k] * base[g]
         state[0] = _draw_law(by_spread, judges, grid.spread_laws, grid.spread_prior, uniforms[0])
     by_centre, spread = np.empty((n_arms, n_centres)), grid.spread_laws[state[0]]
     for arm in range(n_arms):
-        row, own = masses[arm], by_centre[arm]
+        row, target = masses[arm], by_centre[arm]
         if n_spreads == _LANES:
             s0, s1, s2, s3, s4, s5, s6, s7 = _eight(spread)
             for g in range(n_centres):
                 r0, r1, r2, r3, r4, r5, r6, r7 = _eight(row[g * _LANES :])
-                own[g] = ((r0 * s0 + r4 * s4) + (r2 * s2 + r6 * s6)) + ((r1 * s1 + r5 * s5) + (r3 * s3 + r7 * s7))
+                target[g] = ((r0 * s0 + r4 * s4) + (r2 * s2 + r6 * s6)) + ((r1 * s1 + r5 * s5) + (r3 * s3 + r7 * s7))
         else:
-            own[:] = 0.0
+            target[:] = 0.0
             for g in range(n_centres):
                 for k in range(n_spreads):
-                    own[g] += row[g * n_spreads + k] * spread[k]
+                    target[g] += row[g * n_spreads + k] * spread[k]
     if len(judges) > 0:
         state[1] = _draw_law(by_centre, judges, grid.centre_laws, grid.centre_prior, uniforms[1])
     base = grid.centre_laws[state[1]]
@@ -335,7 +335,7 @@ def _eight(row):
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _largest(row):
-    """The largest of at least eight numbers."""
+    """Return the largest of at least eight numbers."""
     t0, t1, t2, t3, t4, t5, t6, t7 = row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7]
     whole = len(row) // _LANES * _LANES
     for j in range(_LANES, whole, _LANES):
@@ -371,7 +371,7 @@ def _draw_law(masses, judges, laws, log_prior, uniform):
     """Index of a law, in proportion to its prior and to the product over the judges of the mass under it."""
     n_laws, n_entries = laws.shape
     scores, columns, whole = log_prior.copy(), np.zeros((n_entries, _TILE)), n_entries // 4 * 4
-    product, found = np.empty(_TILE), np.empty(_TILE)
+    product, evidence_sums = np.empty(_TILE), np.empty(_TILE)
     for low in range(
         0, n_laws, _TILE
     ):  # no library for products of matrices: its threads would cost more than they gain
@@ -380,18 +380,18 @@ def _draw_law(masses, judges, laws, log_prior, uniform):
             columns[:, law] = laws[low + law]
         product[:] = 1.0
         for seen in range(len(judges)):
-            own = masses[judges[seen]]
-            found[:] = 0.0
+            arm_masses = masses[judges[seen]]
+            evidence_sums[:] = 0.0
             for i in range(0, whole, 4):
-                m0, m1, m2, m3 = own[i], own[i + 1], own[i + 2], own[i + 3]
+                m0, m1, m2, m3 = arm_masses[i], arm_masses[i + 1], arm_masses[i + 2], arm_masses[i + 3]
                 c0, c1, c2, c3 = columns[i], columns[i + 1], columns[i + 2], columns[i + 3]
                 for law in range(_TILE):
-                    found[law] = found[law] + m0 * c0[law] + m1 * c1[law] + m2 * c2[law] + m3 * c3[law]
+                    evidence_sums[law] = evidence_sums[law] + m0 * c0[law] + m1 * c1[law] + m2 * c2[law] + m3 * c3[law]
             for i in range(whole, n_entries):
                 for law in range(_TILE):
-                    found[law] += own[i] * columns[i, law]
+                    evidence_sums[law] += arm_masses[i] * columns[i, law]
             for law in range(_TILE):
-                product[law] *= found[law]
+                product[law] *= evidence_sums[law]
             if seen % _UNSEEN == _UNSEEN - 1:
                 for law in range(size):
                     if product[law] < _SMALL:  # one logarithm for many arms
@@ -408,7 +408,7 @@ def _draw_law(masses, judges, laws, log_prior, uniform):
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _find(raised, by_centre, base, spread, uniform):
-    """The place of a centre and a spread: the centre first, then the spread within it."""
+    """Return the place of a centre and a spread: the centre is drawn first, then the spread given the centre."""
     total = 0.0
     for g in range(len(base)):
         total += by_centre[g] * base[g]

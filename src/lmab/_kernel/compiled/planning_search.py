@@ -736,8 +736,8 @@ def _knapsack(ratios, n, need):
     """Return min over c of sum_m g_m * max(0, c - r_m) - need * c, with r = ratios[:n], g = ratios[n : 2n].
 
     The function is convex and piecewise linear, so its minimum is at one of the r. Few of them are all evaluated in
-    vectors, because the branches of a search mispredict. Of many, the r at which the sum of g reaches `need` is found:
-    quickselect by weight. For any final c, the value returned is that of c, so a rounding error cannot make the bound
+    vectors, because the branches of a search mispredict. Of many, quickselect by weight selects the r at which the sum
+    of g reaches `need`. For any final c, the value returned is that of c, so a rounding error cannot make the bound
     wrong.
     """
     if n <= FEW_BREAKS:

@@ -87,10 +87,10 @@ def moment_sums(groups, observed, offsets, slots, order, symbols, parents, degre
             group = groups[step]
             if group < 0:
                 continue
-            own = table[group]
+            products = table[group]
             if plays[group] == 0:
-                own[:] = 0.0
-                own[0] = 1.0
+                products[:] = 0.0
+                products[0] = 1.0
                 place = n_played
                 while place > 0 and played[place - 1] > group:
                     played[place] = played[place - 1]
@@ -102,7 +102,7 @@ def moment_sums(groups, observed, offsets, slots, order, symbols, parents, degre
                 if degrees[one] <= plays[group]:
                     for factor in range(degrees[one]):
                         if parents[one, factor] >= 0:
-                            own[one] += observed[step, symbols[one, factor]] * own[parents[one, factor]]
+                            products[one] += observed[step, symbols[one, factor]] * products[parents[one, factor]]
         # The parts that each arm can contribute to an entry, arm by arm.
         n_items = 0
         for number in range(n_played):
