@@ -603,3 +603,20 @@ def test_the_fit_of_a_log_with_codes_beside_it_is_that_without(rng):
     assert chain.rewards.probabilities.shape == (2, 3, 2)
     found, expected = (one.surface.deviations()[0].data @ one.multiplicity.repeat(3) for one in (beside, plain))
     assert found == pytest.approx(expected)
+
+
+def test_rows_of_tables_and_statistics_lie_on_cache_lines(rng, monkeypatch):
+    encoded, seen, kernel = observe(made(rng, True)), [], log.kernel
+
+    class Noting:
+        @staticmethod
+        def categorical(*arguments):
+            seen.extend(array.ctypes.data % 64 for array in arguments[4:6])
+            kernel("em").categorical(*arguments)
+
+    monkeypatch.setattr(log, "kernel", lambda name: Noting)
+    for n_types in (2, 9):
+        models = encoded.random_models(3, n_types, rng)
+        encoded.expectation(models[1:], SERIAL)
+    assert seen == [0] * len(seen)
+    assert len(seen) > 3

@@ -13,6 +13,7 @@ from numba import njit
 
 _SMALL = 1e-100  # smaller products use logarithms
 _LONG = 192  # steps from which a session uses logarithms immediately
+_LANES = 8
 _U0, _U1, _U4, _U8 = (np.uint64(i) for i in (0, 1, 4, 8))
 
 
@@ -23,7 +24,61 @@ def categorical(codes, offsets, counts, edges, tables, statistics, logs, first, 
         model, block = task // n_blocks, task % n_blocks
         target = statistics[task - first]
         target[:] = 0.0
-        logs[task - first] = _block(codes, offsets, counts, tables[model], target, edges[block], edges[block + 1])
+        low, high = edges[block], edges[block + 1]
+        if tables.shape[2] == _LANES:
+            logs[task - first] = _block_of_lanes(codes, offsets, counts, tables[model], target, low, high)
+        else:
+            logs[task - first] = _block(codes, offsets, counts, tables[model], target, low, high)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _block_of_lanes(codes, offsets, counts, table, statistics, low, high):
+    """Do the work of `_block` for up to eight types, whose posterior and weights stay in registers."""
+    share = np.empty(_LANES)
+    merged = len(counts) > 0
+    total, product = 0.0, 1.0
+    w0, w1, w2, w3, w4, w5, w6, w7 = _eight(table[_U0])
+    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for session in range(np.uint64(low), np.uint64(high)):
+        begin, end = np.uint64(offsets[session]), np.uint64(offsets[session + _U1])
+        p0, p1, p2, p3, p4, p5, p6, p7 = w0, w1, w2, w3, w4, w5, w6, w7
+        mass = 0.0
+        if end - begin <= _LONG:
+            for t in range(begin, end):
+                row = table[np.uint64(codes[t]) + _U1]
+                p0, p1, p2, p3 = p0 * row[0], p1 * row[1], p2 * row[2], p3 * row[3]
+                p4, p5, p6, p7 = p4 * row[4], p5 * row[5], p6 * row[6], p7 * row[7]
+            mass = ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))
+        scale = counts[session] if merged else 1.0
+        if mass < _SMALL:
+            mass, logarithm = _with_logarithms(codes, begin, end, table, share)
+            total += scale * logarithm
+            if mass == 0:
+                continue
+            p0, p1, p2, p3, p4, p5, p6, p7 = _eight(share)
+        elif merged:
+            total += scale * np.log(mass)
+        else:
+            product *= mass
+            if product < _SMALL:
+                total += np.log(product)
+                product = 1.0
+        scale /= mass
+        p0, p1, p2, p3 = p0 * scale, p1 * scale, p2 * scale, p3 * scale
+        p4, p5, p6, p7 = p4 * scale, p5 * scale, p6 * scale, p7 * scale
+        s0, s1, s2, s3, s4, s5, s6, s7 = s0 + p0, s1 + p1, s2 + p2, s3 + p3, s4 + p4, s5 + p5, s6 + p6, s7 + p7
+        for t in range(begin, end):
+            row = statistics[np.uint64(codes[t]) + _U1]
+            row[0], row[1], row[2], row[3] = row[0] + p0, row[1] + p1, row[2] + p2, row[3] + p3
+            row[4], row[5], row[6], row[7] = row[4] + p4, row[5] + p5, row[6] + p6, row[7] + p7
+    row = statistics[_U0]
+    row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7] = s0, s1, s2, s3, s4, s5, s6, s7
+    return total + np.log(product)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _eight(row):
+    return row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
