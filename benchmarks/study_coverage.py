@@ -413,7 +413,8 @@ def sentence(rows: list[dict[str, Any]]) -> str:
         f"cover the true values in {average} of the cases on average, and in at least {least} for every interval and "
         f"kind; on 60 logs of each of {len(old)} older kinds in {before}. Four assumptions (exposure, attrition, "
         f"drift, effect of the step) are tested on the log, and claims that it contradicts are refused; others are not "
-        f"tested. The tests fired in {fired}, and falsely in {false} of {len(quiet)} other logs"
+        f"tested. In this study, which was run before the test of the step was added, tests fired in {fired}, and "
+        f"falsely in {false} of {len(quiet)} other logs"
     )
 
 
