@@ -30,12 +30,12 @@ def test_numbers_of_types():
 
 def test_a_typical_session_is_the_median_one():
     log = Sessions.from_arrays([[0, 0, 0, 0, 0], [0, 0, -1, -1, -1], [0, 0, 0, -1, -1]], np.zeros((3, 5)))
-    assert fit._typical(log) == 3
+    assert fit._median_length(log) == 3
 
 
 def test_types_are_listed_by_frequency_with_their_best_arms():
     bandit = lmab.LatentBandit.bernoulli([0.2, 0.5, 0.3], [[0.1, 0.9, 0.5, 0.2], [0.8, 0.1, 0.3, 0.4], [0, 0, 1, 0]])
-    rows = fit._types(bandit)
+    rows = fit._type_rows(bandit)
     assert [row[:3] for row in rows] == [
         ["type 1", "50.0%", "0.400"],
         ["type 2", "30.0%", "0.250"],
@@ -50,11 +50,11 @@ def test_more_sessions_by_the_square_of_the_regret(regret, sessions, monkeypatch
     monkeypatch.setattr(fit, "plan", lambda estimate, horizon: ("plan", horizon))
     monkeypatch.setattr(fit, "certify", lambda *arguments, rng: SimpleNamespace(regret=(0.0, 0.1)))
     estimate = SimpleNamespace(sessions=Sessions.from_arrays(np.zeros((100, 2), int), np.zeros((100, 2))))
-    wanted = fit._wanted(estimate, regret, None, None)
+    wanted = fit._sample_size(estimate, regret, None, None)
     assert (wanted.bound, wanted.sessions) == (0.1, sessions)
     for wrong in (0.0, -1.0):
         with pytest.raises(InvalidArgument, match="--regret must be above 0"):
-            fit._wanted(estimate, wrong, None, None)
+            fit._sample_size(estimate, wrong, None, None)
 
 
 def test_logs_without_types_are_refused_before_the_fit():

@@ -9,7 +9,7 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.cli.fit import _show
+from lmab.cli.fit import _print_results
 from lmab.cli.options import check_of, check_summary, tell_check
 from lmab.estimation.assumptions import Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain
@@ -108,7 +108,7 @@ def test_plan_and_certificate_follow_the_verdict_of_the_fit(kind, said):
 
 def told(estimate, capsys, **options) -> list[str]:
     known = Identifiability(2, 4, 1.0, 2, "8 starts agree", (), (), None)
-    _show(estimate, known, None, [], **{"verbose": False, **options})
+    _print_results(estimate, known, None, [], **{"verbose": False, **options})
     return capsys.readouterr().out.splitlines()
 
 

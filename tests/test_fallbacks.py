@@ -178,7 +178,7 @@ REFUSALS = [
         "following must be (1, values of the rewards), got (1, 3)",
     ),
     (
-        lambda: fit_command._frequent([], PackedColumns(), 5, None),
+        lambda: fit_command._read_log([], PackedColumns(), 5, None),
         InvalidArgument,
         "--min-plays and --top-arms must be given with a log that is not packed",
     ),
@@ -405,13 +405,13 @@ def far(monkeypatch):
 def test_sessions_for_a_regret_grow_with_its_square(far, regret, more):
     """The bound of 40 sessions is 0.4: half of it takes four times as many sessions, three times more."""
     estimate = SimpleNamespace(sessions=LOG)
-    assert fit_command._wanted(estimate, regret, 3, np.random.default_rng(0)).sessions == more
+    assert fit_command._sample_size(estimate, regret, 3, np.random.default_rng(0)).sessions == more
 
 
 def test_no_regret_is_promised_from_a_log_that_supports_no_claim(far):
     far.regret = None
     with pytest.raises(InvalidArgument, match="--regret needs a log that supports a claim, got one that does not: it"):
-        fit_command._wanted(SimpleNamespace(sessions=LOG), 0.1, 3, np.random.default_rng(0))
+        fit_command._sample_size(SimpleNamespace(sessions=LOG), 0.1, 3, np.random.default_rng(0))
 
 
 def test_a_model_without_labels_leaves_those_of_the_log():

@@ -318,18 +318,18 @@ def test_numbers_of_sessions_are_drawn_from_the_log_or_from_a_normal():
 
 def test_what_is_known_before_a_session_is_told_to_machines():
     prior = lmab.TypePrior.by_value("town", {"a": [0.8, 0.2], "b": [0.3, 0.7]}, keep=0.4)
-    told = fit_command._known_summary(SimpleNamespace(type_prior=prior, known=(0.1, 0.02)))
+    told = fit_command._features_for_json(SimpleNamespace(type_prior=prior, known=(0.1, 0.02)))
     assert told["keep"] == 0.4
     assert told["gain"] == (0.1, 0.02)
     assert told["weights"]["town"]["a"] == pytest.approx([0.8, 0.2])
     assert told["weights"]["town"]["b"] == pytest.approx([0.3, 0.7])
-    assert fit_command._known_summary(SimpleNamespace(type_prior=None)) is None
+    assert fit_command._features_for_json(SimpleNamespace(type_prior=None)) is None
 
 
 def test_how_arms_were_chosen_is_told_to_machines():
     gain = SimpleNamespace(mean=0.2, stderr=0.1)
     found = SimpleNamespace(kind="likes", favour=np.array([[1.0, 2.0]]), ratio=16.0, evidence=None, gain=gain)
-    assert fit_command._selection_summary(found) == {
+    assert fit_command._exposure_for_json(found) == {
         "kind": "likes", "favour": [[1.0, 2.0]], "likelihood_ratio": 16.0, "log_evidence": None,
         "gain": {"mean": 0.2, "stderr": 0.1},
     }  # fmt: skip

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli.app import app
-from lmab.cli.fit import _not_used
+from lmab.cli.fit import _unused_columns
 from lmab.reporting.contents import gather
 from lmab.reporting.page import render
 
@@ -108,9 +108,9 @@ def test_the_command_line_goes_from_features_to_a_certificate(log, tmp_path, mon
     assert "held-out log-likelihood +" in " ".join(detailed.output.split())
 
 
-def test_fit_says_which_columns_are_not_used(log):
+def test_fit_says_which_columns_are_unused_columns(log):
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0), check=False, rng=0)
     assert estimate.type_prior.columns
-    assert [sentence[:9] for sentence in _not_used(estimate)] == ["The perso"]
-    without = _not_used(replace(estimate, type_prior=None))
+    assert [sentence[:9] for sentence in _unused_columns(estimate)] == ["The perso"]
+    without = _unused_columns(replace(estimate, type_prior=None))
     assert [sentence[:12] for sentence in without] == ["The features", "The persons "]

@@ -48,7 +48,7 @@ _PAPER = {
 }
 if find_spec("lmab.paper") is not None:
     MENU |= _PAPER
-_ROOM = {
+_MODULES = {
     "sample": "logs",
     "simulate": "logs",
     "pack": "logs",
@@ -58,13 +58,13 @@ _ROOM = {
 
 
 def command(name: str) -> Callable[..., None]:
-    """The function behind a command."""
+    """Return the function of a command."""
     package = "lmab.paper.commands" if name in _PAPER else __package__
-    return getattr(import_module(f"{package}.{_ROOM.get(name, name)}"), name)
+    return getattr(import_module(f"{package}.{_MODULES.get(name, name)}"), name)
 
 
 def application(names: Iterable[str]) -> typer.Typer:
-    """The command line; only the commands `names` are imported, and the others are lines of the menu."""
+    """Return the command line; only the commands `names` are imported, the others appear in the menu only."""
     made = typer.Typer(
         name="lmab",
         help="Choose what to show next in a short session from the answers so far: fit latent types to a log, plan a "
@@ -79,7 +79,7 @@ def application(names: Iterable[str]) -> typer.Typer:
     imported = set(names)
     for name, (group, line) in MENU.items():
         if name not in imported:
-            made.command(name, help=escape(line), rich_help_panel=group, context_settings=_HELP)(_nothing)
+            made.command(name, help=escape(line), rich_help_panel=group, context_settings=_HELP)(_placeholder)
             continue
         function = command(name)
         text, example = inspect.cleandoc(function.__doc__ or "").split("Example: ")
@@ -143,12 +143,12 @@ def _options(
     pass
 
 
-def _nothing() -> None:
-    """A line of the menu, whose command is not run."""
+def _placeholder() -> None:
+    """Stand for a command of the menu that is not imported."""
 
 
 def _announce() -> None:
-    """Say on a terminal why a first run is slow; the kernels are imported here, because the menu does without them."""
+    """Announce the compilation of kernels, which are imported here because the menu does not need them."""
     from .._kernel import on_compilation
 
     on_compilation(announce_compilation)
@@ -170,6 +170,6 @@ def _escaped(function: Callable[..., None]) -> Callable[..., None]:
     def shown(**given: Any) -> None:
         function(**given)
 
-    shown.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    shown.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     shown.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return shown

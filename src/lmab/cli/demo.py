@@ -27,7 +27,7 @@ _COLUMNS = (("arm", "item"), ("reward", "click"))  # as `lmab fit` stores them, 
 
 @dataclass(frozen=True)
 class Story:
-    """What the four steps made."""
+    """Results of the four steps of the demonstration."""
 
     log: Sessions
     estimate: Estimate
@@ -37,7 +37,7 @@ class Story:
 
 @dataclass(frozen=True)
 class EarningsRow:
-    """One line of the table: what a session earns in truth."""
+    """Name of a policy, and its true value per session."""
 
     name: str
     value: float
@@ -77,7 +77,7 @@ def demo(
 
 
 def _commands() -> list[str]:
-    """The commands that do what the demonstration does."""
+    """Return the commands that have the same results as the demonstration."""
     return [
         "lmab sample shop.csv",
         f"lmab fit shop.csv {' '.join(f'--{name} {column}' for name, column in _COLUMNS)}",
@@ -87,7 +87,7 @@ def _commands() -> list[str]:
 
 
 def run_story(folder: Path, seed: int) -> Story:
-    """The four steps, each with its file in the folder, to the same numbers as the four commands."""
+    """Run the four steps, each with its file in the folder; the four commands give the same numbers."""
     write_shop(shop_log(seed=seed), folder / "shop.csv")
     log = Sessions.read(folder / "shop.csv", arm="item", reward="click")
     with working("fitting the types"):
@@ -103,7 +103,7 @@ def run_story(folder: Path, seed: int) -> Story:
 
 
 def _truth(story: Story) -> tuple[list[EarningsRow], float]:
-    """What a session earns in truth under several policies, and a bound that no policy exceeds."""
+    """Return the true values of several policies, and an upper bound on every policy."""
     truth, items = shop(), story.log.arm_labels or ()
     names = list(truth.arm_labels or ())
     truth = truth.relabel(arms=[names.index(item) for item in items])  # in the order of the file

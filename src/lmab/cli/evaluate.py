@@ -94,7 +94,7 @@ def evaluate(
         summary["certificate"] = _certificate(certificate, save_certificate, quiet=as_json)
     if as_json:
         show_json(summary)
-    elif certified is None:  # the certificate says it, too
+    elif certified is None:  # a certificate has the check in its table
         tell_check(planned)
 
 
@@ -153,7 +153,7 @@ def _from_log(evidence: LogEvidence, confidence: float, *, quiet: bool) -> dict[
 
 
 def _plain(value: LogValue) -> dict[str, Any]:
-    """For JSON, which knows no NaN."""
+    """Return a value for JSON, which has no NaN."""
     known = value.interval is not None
     return {**vars(value), "stderr": value.stderr if known else None, "per_step": value.per_step.tolist()}
 
@@ -172,7 +172,7 @@ def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], co
 
 
 def _shown(name: str, value: LogValue | None) -> tuple[str, str]:
-    """A value and its interval; where there is none, why."""
+    """Return a value and its interval as text, or the reason if there is none."""
     if value is None:
         missing = "no model given" if name == METHODS[2] else "fewer than 2 sessions agree"
         return "none", missing

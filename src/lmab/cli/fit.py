@@ -40,14 +40,14 @@ from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json,
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
 
 _NO_SHARE = 5e-4  # Share of the sessions below which a type is not shown: it would read as 0.0%.
-_FIT, _SAID = "Fit", "Checks and output"  # Groups of options in the help.
+_FIT, _OUTPUT = "Fit", "Checks and output"  # Groups of options in the help.
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 Form = StrEnum("Form", {name: name for name in FORMS})  # type: ignore[misc]
 _AUTO = Form("auto")
 
 
 class Device(StrEnum):
-    """Where passes over the log run."""
+    """Device for passes over the log."""
 
     cpu = "cpu"
     gpu = "gpu"
@@ -62,7 +62,7 @@ class Selected(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SampleSize:
     """How many more sessions are needed for a stated regret."""
 
     regret: float
@@ -71,7 +71,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Rare:
+class ExcludedArms:
     """The arms that --min-plays and --top-arms leave out."""
 
     labels: tuple[str | int, ...] = ()
@@ -84,7 +84,7 @@ class Rare:
         return shown + (f" and {len(self.labels) - 5:,} more" if len(self.labels) > 5 else "")
 
     def sentence(self, estimate: Estimate) -> str:
-        """What was left out, and what becomes of it."""
+        """Return a sentence on the excluded arms, and on their use in the service."""
         law = estimate.law_of_arms
         values = estimate.bandit.rewards.values
         known = "the service explores them"
@@ -150,15 +150,17 @@ def fit(
             rich_help_panel=_FIT,
         ),
     ] = Selected.auto,
-    check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.", rich_help_panel=_SAID)] = True,
+    check: Annotated[
+        bool, typer.Option(help="Check predictions on held-out sessions.", rich_help_panel=_OUTPUT)
+    ] = True,
     regret: Annotated[
-        float | None, typer.Option(help="Estimate how many more sessions this regret needs.", rich_help_panel=_SAID)
+        float | None, typer.Option(help="Estimate how many more sessions this regret needs.", rich_help_panel=_OUTPUT)
     ] = None,
     horizon: Annotated[
-        int | None, typer.Option(help="Steps of a session, for --regret.", min=1, rich_help_panel=_SAID)
+        int | None, typer.Option(help="Steps of a session, for --regret.", min=1, rich_help_panel=_OUTPUT)
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the statistics behind the verdict.", rich_help_panel=_SAID)
+        bool, typer.Option("--verbose", help="Print the statistics behind the verdict.", rich_help_panel=_OUTPUT)
     ] = False,
     device: Annotated[
         Device, typer.Option(help="Device for passes over the log; gpu needs the extra [gpu].", rich_help_panel=PLACE)
@@ -178,12 +180,12 @@ def fit(
     method = _method(traits, types, prior, restarts, factors)
     number, rng = None if method.capabilities.chooses_n_types else n_types(types), np.random.default_rng(seed)
     with working("reading the log"):
-        sessions, rare = _frequent(log, columns, min_plays, top_arms)
+        sessions, rare = _read_log(log, columns, min_plays, top_arms)
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
-        said = rewards, leaving, _SELECTED[selected], check and number == "auto"
-        estimate = _estimate(sessions, number, said, method, rng, backend, cluster, output)
+        options = FitOptions(number, rewards, str(leaving), _SELECTED[selected], check and number == "auto")
+        estimate = _estimate(sessions, options, method, rng, backend, cluster, output)
         estimate = replace(largest_first(estimate), left_out=rare.labels, columns=columns.for_model())
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
@@ -195,27 +197,36 @@ def fit(
             estimate.save(output)
         with working("checking identifiability"):
             known = diagnostics.identify(estimate, rng=rng)
-        wanted = None if regret is None else _wanted(estimate, regret, horizon, rng)
+        sample_size = None if regret is None else _sample_size(estimate, regret, horizon, rng)
     if as_json:
-        show_json(_summary(estimate, known, wanted, remarks, output))
+        show_json(_result_for_json(estimate, known, sample_size, remarks, output))
         return
     if rare.labels:
         say(rare.sentence(estimate))
-    _show(estimate, known, wanted, remarks, verbose=verbose)
-    say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(sessions)} -o policy.lmab")
+    _print_results(estimate, known, sample_size, remarks, verbose=verbose)
+    say(f"Model written to {output}. Next: lmab plan {output} --horizon {_median_length(sessions)} -o policy.lmab")
 
 
-Said = tuple[str | None, str, bool | str, bool]
-# kind of rewards, who leaves, whether arms are explained, and whether the check settles the number of types
+@dataclass(frozen=True)
+class FitOptions:
+    """Arguments of `lmab.fit` that the command line sets."""
+
+    n_types: int | str | None
+    rewards: str | None  # family of the reward distribution
+    leaving: str  # form of attrition
+    selected: bool | str  # whether the types explain selective exposure
+    check: bool  # whether the held-out check decides the number of types
+
+
 _SELECTED: dict[Selected, bool | str] = {Selected.auto: "auto", Selected.true: True, Selected.false: False}
 
 
-def _frequent(
+def _read_log(
     path: list[Path], columns: Columns, min_plays: int, top_arms: int | None
-) -> tuple[Sessions | Packed, Rare]:
-    """Read the log, leave its rare arms out, and then the steps beyond `--at-most`; return what was left out, too."""
+) -> tuple[Sessions | Packed, ExcludedArms]:
+    """Read the log, and exclude its rare arms before the steps beyond `--at-most`; return the excluded arms too."""
     if min_plays == 1 and top_arms is None:
-        return columns.open(path), Rare()
+        return columns.open(path), ExcludedArms()
     log = replace(columns, at_most=None).open(path)
     if isinstance(log, Packed):
         raise InvalidArgument("--min-plays and --top-arms must be given with a log that is not packed")
@@ -226,12 +237,12 @@ def _frequent(
         )
     few, names = log if len(kept) == log.n_arms else log.only_arms(kept), log.arm_labels or range(log.n_arms)
     left_out = tuple(names[arm] for arm in np.setdiff1d(np.arange(log.n_arms), kept).tolist())
-    rare = Rare(left_out, 1 - few.n_steps / log.n_steps, len(log) - len(few)) if left_out else Rare()
+    rare = ExcludedArms(left_out, 1 - few.n_steps / log.n_steps, len(log) - len(few)) if left_out else ExcludedArms()
     return few if columns.at_most is None else few.first_steps(columns.at_most), rare
 
 
 def _method(traits: bool, types: str, prior: str, restarts: int, factors: int) -> Estimator:
-    """Traits or types, as the options say."""
+    """Return the estimator for the options: `Traits` or `EM`."""
     if not traits:
         return EM(prior=_prior(prior), restarts=restarts)
     if types != "auto":
@@ -242,7 +253,7 @@ def _method(traits: bool, types: str, prior: str, restarts: int, factors: int) -
 
 
 def _prior(text: str) -> float | str:
-    """The option as `EM` takes it."""
+    """Parse the option --prior."""
     try:
         return text if text == "learned" else float(check_value("--prior", float(text), NOT_NEGATIVE))
     except ValueError:
@@ -272,7 +283,7 @@ def _require_types(
 
 
 def _backend(device: Device, cluster: str | None) -> str | None:
-    """The device as `fit` names it, refused before the log is read, which may take minutes."""
+    """Return the backend of `fit`; raise before the log is read, which may take minutes, if it is not available."""
     if device is Device.cpu:
         return None
     if cluster is not None:
@@ -290,13 +301,13 @@ def _require_packed(sessions: Sessions | Packed, cluster: str | None) -> None:
 
 
 def _estimate(
-    sessions: Sessions | Packed, number: int | str | None, said: Said, method: Estimator,
+    sessions: Sessions | Packed, options: FitOptions, method: Estimator,
     rng: np.random.Generator, backend: str | None, cluster: str | None, output: Path,
 ) -> Estimate:  # fmt: skip
-    """The fit, here or on a cluster; where the cluster is lost, the best model so far is kept."""
+    """Fit on this machine or on a cluster; if the cluster is lost, save the best model so far."""
     try:
         with nullcontext(backend) if cluster is None else connected(cluster) as place:
-            return _fitted(sessions, number, said, method, rng, place)
+            return _fitted(sessions, options, method, rng, place)
     except ClusterLost as lost:
         if lost.estimate is None:
             raise
@@ -305,7 +316,7 @@ def _estimate(
 
 
 def _fitted(
-    sessions: Sessions | Packed, number: int | str | None, said: Said, method: Estimator,
+    sessions: Sessions | Packed, options: FitOptions, method: Estimator,
     rng: np.random.Generator, backend: Any,
 ) -> Estimate:  # fmt: skip
     with progress() as bar, interruptible() as asked_to_stop:
@@ -317,37 +328,36 @@ def _fitted(
             return asked_to_stop()
 
         return find_types(
-            sessions, n_types=number, rewards=said[0], leaving=str(said[1]), method=method, rng=rng, progress=show,
-            backend=backend, selected=said[2], check=said[3],
+            sessions, method=method, rng=rng, progress=show, backend=backend, **vars(options),
         )  # fmt: skip
 
 
 def _checked(estimate: Estimate, rng: np.random.Generator) -> Estimate:
-    """The estimate with what held-out sessions say about it, or where the fit asked them, about traits as well."""
+    """Return the estimate with a held-out check; if the fit made one, add the comparison with traits."""
     asked = diagnostics.check if estimate.check is None else diagnostics.beside_traits
     return replace(estimate, check=asked(estimate, rng=rng))
 
 
-def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.random.Generator) -> Wanted:
+def _sample_size(estimate: Estimate, regret: float, horizon: int | None, rng: np.random.Generator) -> SampleSize:
     """Sessions for a regret: the certificate's bound falls at least with the root of the number of sessions."""
     if regret <= 0:
         raise InvalidArgument(f"--regret must be above 0, got {regret}")
-    made = plan(estimate, horizon=horizon or _typical(estimate.sessions))
+    made = plan(estimate, horizon=horizon or _median_length(estimate.sessions))
     certificate = certify(estimate, made, estimate.sessions, rng=rng)
     if certificate.regret is None:
         raise InvalidArgument(
             f"--regret needs a log that supports a claim, got one that does not: {certificate.sentence}"
         )
     bound = certificate.regret[1]
-    return Wanted(regret, bound, int(np.ceil(len(estimate.sessions) * max((bound / regret) ** 2 - 1, 0))))
+    return SampleSize(regret, bound, int(np.ceil(len(estimate.sessions) * max((bound / regret) ** 2 - 1, 0))))
 
 
-def _typical(sessions: Sessions | Packed) -> int:
+def _median_length(sessions: Sessions | Packed) -> int:
     return int(sessions.median_length)
 
 
-def _summary(
-    estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str], output: Path
+def _result_for_json(
+    estimate: Estimate, known: Identifiability, sample_size: SampleSize | None, remarks: list[str], output: Path
 ) -> dict[str, Any]:
     sessions, curve, summary = estimate.sessions, estimate.curve, estimate.log_summary
     names = estimate.bandit.arm_labels or range(estimate.bandit.n_arms)
@@ -358,24 +368,24 @@ def _summary(
         "left_out": list(estimate.left_out),
         "withdrawn": [] if summary is None else [names[arm] for arm in summary.withdrawn],
         "types": estimate.n_types,
-        "known_before": _known_summary(estimate),
-        "factors": None if estimate.factors is None else _factor_summary(estimate.factors, estimate.bandit),
+        "known_before": _features_for_json(estimate),
+        "factors": None if estimate.factors is None else _factors_for_json(estimate.factors, estimate.bandit),
         "weights": estimate.bandit.weights.tolist(),
         "log_likelihood": estimate.log_likelihood,
         "bic": estimate.bic,
         "converged": estimate.converged,
         "message": estimate.message,
-        "selection": None if estimate.selection is None else _selection_summary(estimate.selection),
+        "selection": None if estimate.selection is None else _exposure_for_json(estimate.selection),
         "heldout_by_types": None if curve is None else dict(zip(curve.n_types, curve.log_likelihood, strict=True)),
-        "check": None if estimate.check is None else _check_summary(estimate.check),
+        "check": None if estimate.check is None else _check_for_json(estimate.check),
         "identifiability": {**vars(known), "sentences": known.sentences},
-        "sessions_wanted": None if wanted is None else vars(wanted),
+        "sessions_wanted": None if sample_size is None else vars(sample_size),
         "notes": remarks,
     }
 
 
-def _known_summary(estimate: Estimate) -> dict[str, Any] | None:
-    """What features and persons tell, for machines: the weights of the types by value."""
+def _features_for_json(estimate: Estimate) -> dict[str, Any] | None:
+    """Return the weights of the types by feature value, and the persistence of types, for JSON."""
     prior = estimate.type_prior
     if prior is None:
         return None
@@ -386,8 +396,8 @@ def _known_summary(estimate: Estimate) -> dict[str, Any] | None:
     return {"weights": shares, "keep": prior.keep, "gain": estimate.known}
 
 
-def _known(estimate: Estimate) -> list[list[str]]:
-    """A row for some values of each column: the share of each type, the largest type first."""
+def _feature_rows(estimate: Estimate) -> list[list[str]]:
+    """Return a row for the frequent values of each column: the share of each type, the largest type first."""
     prior = estimate.type_prior
     if prior is None:
         return []
@@ -403,15 +413,15 @@ def _known(estimate: Estimate) -> list[list[str]]:
     ]
 
 
-def _leaving(estimate: Estimate) -> str:
-    """Return how leaving is modelled, and on what the log shows that it depends."""
+def _attrition(estimate: Estimate) -> str:
+    """Return the model of attrition, and the variables on which tests show that it depends."""
     by_type = "type, " if estimate.bandit.has_informative_attrition else ""
     found = " and the ".join(dependences(estimate.sessions))
     tests = f"in the log it depends on the {found}" if found else "no dependence on arm or reward was demonstrated"
     return f"Attrition: the probability of leaving is modelled by {by_type}arm and reward; {tests}."
 
 
-def _not_used(estimate: Estimate) -> list[str]:
+def _unused_columns(estimate: Estimate) -> list[str]:
     """Return a sentence for the features, and one for the persons, of the log that the fit does not use."""
     prior, sessions = estimate.type_prior, estimate.sessions
     given = {
@@ -422,13 +432,13 @@ def _not_used(estimate: Estimate) -> list[str]:
     return [f"{name} {why}" for name, (column, used) in given.items() if column is not None and not used]
 
 
-def _left_out(estimate: Estimate) -> list[str]:
-    """A sentence on each column that has more values than are shown."""
+def _omitted_values(estimate: Estimate) -> list[str]:
+    """Return a sentence for each column that has more values than the table."""
     prior = estimate.type_prior
     return [] if prior is None else [column.remark for column in prior.shown() if column.remark]
 
 
-def _check_summary(checked: Check) -> dict[str, Any]:
+def _check_for_json(checked: Check) -> dict[str, Any]:
     calibration = {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in vars(checked.calibration).items()
@@ -446,8 +456,8 @@ def _check_summary(checked: Check) -> dict[str, Any]:
     }
 
 
-def _selection_summary(found: Selection) -> dict[str, Any]:
-    """How arms were chosen for types, for machines."""
+def _exposure_for_json(found: Selection) -> dict[str, Any]:
+    """Return the model of selective exposure for JSON."""
     return {
         "kind": found.kind,
         "favour": found.favour.tolist(),
@@ -457,8 +467,8 @@ def _selection_summary(found: Selection) -> dict[str, Any]:
     }
 
 
-def _factor_summary(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
-    """The factors for machines."""
+def _factors_for_json(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
+    """Return the factors for JSON."""
     return {
         "offered": factors.n_factors,
         "alive": factors.n_alive,
@@ -470,63 +480,119 @@ def _factor_summary(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
     }
 
 
-def _show(
-    estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str], *, verbose: bool
+@dataclass(frozen=True)
+class _Results:
+    """The results of a fit that the command prints."""
+
+    estimate: Estimate
+    identifiability: Identifiability
+    sample_size: SampleSize | None
+    warnings: list[str]
+    verbose: bool
+
+
+def _print_results(
+    estimate: Estimate, known: Identifiability, sample_size: SampleSize | None, warnings: list[str], *, verbose: bool
 ) -> None:
-    """The verdict first, then the types; what stands behind them where it is asked for."""
-    sessions, check = estimate.sessions, estimate.check
-    if check is not None:
-        say(check.verdict)
-    for found in estimate.assumptions.values():
-        if found.fires:
-            note(found.sentence)
+    """Print the sections of a result, the verdict first; with `verbose` also the statistics behind them."""
+    results = _Results(estimate, known, sample_size, warnings, verbose)
+    for section in _SECTIONS:
+        section(results)
+
+
+def _print_verdict(results: _Results) -> None:
+    """Print the verdict of the held-out check, and the assumptions that the log contradicts."""
+    if results.estimate.check is not None:
+        say(results.estimate.check.verdict)
+    for assumption in results.estimate.assumptions.values():
+        if assumption.fires:
+            note(assumption.sentence)
+
+
+def _print_sizes(results: _Results) -> None:
+    """Print the size of the log, the status of the fit, withdrawn arms, and how rewards were cut."""
+    estimate, sessions = results.estimate, results.estimate.sessions
     sizes = (count(len(sessions), "session"), count(sessions.n_steps, "step"), count(sessions.n_arms, "arm"))
     say(f"Log: {', '.join(sizes)}. Fit: {estimate.status}.")
     withdrawn = "" if estimate.log_summary is None else estimate.log_summary.sentence_on_withdrawn(estimate.bandit)
     if withdrawn:
         note(f"{withdrawn} `lmab plan` leaves them out unless --arms names them.")
     if estimate.bins is not None:
-        say(_binned(estimate.bins))
+        say(_bins(estimate.bins))
+
+
+def _print_selection(results: _Results) -> None:
+    """Print the reason for the number of types, and selective exposure if the model includes it."""
+    estimate = results.estimate
     if estimate.curve is not None:
-        say(f"{_number(estimate, estimate.curve, verbose=verbose)}.")
+        say(f"{_number_of_types(estimate, estimate.curve, verbose=results.verbose)}.")
     if estimate.selection is not None:
-        said = estimate.selection.sentence if verbose else estimate.selection.plain
-        say(f"{said[0].upper()}{said[1:]}.")
-    if estimate.factors is None:
-        people_leave, rows = estimate.bandit.leaving is not None, _types(estimate.bandit)
-        leave = ["leaving per step"] if people_leave else []
-        show_table("Latent types", ["", "share of sessions", *leave, "mean reward", "best arms (mean reward)"], rows)
-        if people_leave:
-            say(_leaving(estimate))
-        if len(rows) < estimate.n_types:
-            say(f"Not shown: {count(estimate.n_types - len(rows), 'type')} with a share below {_NO_SHARE:.2%}.")
-    else:
+        sentence = estimate.selection.sentence if results.verbose else estimate.selection.plain
+        say(f"{sentence[0].upper()}{sentence[1:]}.")
+
+
+def _print_model(results: _Results) -> None:
+    """Print the table of the types, or of the factors of a traits model."""
+    estimate = results.estimate
+    if estimate.factors is not None:
         say(f"Continuous latent factors, {count(estimate.n_types, 'integration point')}: {estimate.factors}.")
         head = ["", "size", "one end (loading)", "other end (loading)"]
-        show_table("Factors", head, _factors(estimate.factors, estimate.bandit))
-    for sentence in _not_used(estimate):
+        show_table("Factors", head, _factor_rows(estimate.factors, estimate.bandit))
+        return
+    people_leave, rows = estimate.bandit.leaving is not None, _type_rows(estimate.bandit)
+    leave = ["leaving per step"] if people_leave else []
+    show_table("Latent types", ["", "share of sessions", *leave, "mean reward", "best arms (mean reward)"], rows)
+    if people_leave:
+        say(_attrition(estimate))
+    if len(rows) < estimate.n_types:
+        say(f"Not shown: {count(estimate.n_types - len(rows), 'type')} with a share below {_NO_SHARE:.2%}.")
+
+
+def _print_features(results: _Results) -> None:
+    """Print the shares of types by feature value, the persistence of types, and the columns that are not used."""
+    estimate = results.estimate
+    for sentence in _unused_columns(estimate):
         say(sentence)
-    rows = _known(estimate)
+    rows = _feature_rows(estimate)
     if rows:
         show_table("Shares of the types by feature", ["feature", "value", "types"], rows)
-        for remark in _left_out(estimate):
-            say(remark)
+        for sentence in _omitted_values(estimate):
+            say(sentence)
     if estimate.type_prior is not None and estimate.type_prior.keep is not None:
         say(f"Returning persons keep their type with probability {estimate.type_prior.keep:.2f}.")
-    if wanted is not None:
-        more = f"at most about {wanted.sessions:,} more sessions of this kind"
-        say(f"Regret bound with this log: {wanted.bound:.4f}. A bound of {wanted.regret:g} needs {more}.")
-    for remark in remarks:
-        note(remark)
-    if verbose:
-        _show_details(estimate, known)
-    elif check is not None:
-        for sentence in check.sentences:
+
+
+def _print_sample_size(results: _Results) -> None:
+    """Print how many more sessions the requested regret needs."""
+    size = results.sample_size
+    if size is not None:
+        more = f"at most about {size.sessions:,} more sessions of this kind"
+        say(f"Regret bound with this log: {size.bound:.4f}. A bound of {size.regret:g} needs {more}.")
+
+
+def _print_warnings(results: _Results) -> None:
+    """Print the warnings of the library."""
+    for text in results.warnings:
+        note(text)
+
+
+def _print_statistics(results: _Results) -> None:
+    """Print the statistics behind the verdict if `verbose`, otherwise the other comparisons of the check."""
+    if results.verbose:
+        _show_details(results.estimate, results.identifiability)
+    elif results.estimate.check is not None:
+        for sentence in results.estimate.check.sentences:
             say(sentence)
 
 
-def _number(estimate: Estimate, curve: Curve, *, verbose: bool) -> str:
-    """Why there are so many types, and where details are asked for, what each number predicted."""
+_SECTIONS = (
+    _print_verdict, _print_sizes, _print_selection, _print_model, _print_features, _print_sample_size,
+    _print_warnings, _print_statistics,
+)  # fmt: skip
+
+
+def _number_of_types(estimate: Estimate, curve: Curve, *, verbose: bool) -> str:
+    """Return the reason for the number of types, if `verbose` with the log-likelihood of each number."""
     said = curve.reason_beside(estimate.check)
     if not verbose:
         return said
@@ -534,7 +600,7 @@ def _number(estimate: Estimate, curve: Curve, *, verbose: bool) -> str:
 
 
 def _show_details(estimate: Estimate, known: Identifiability) -> None:
-    """What stands behind the verdict, and what the log can tell."""
+    """Print the statistics behind the verdict, the tests of assumptions, and the identifiability of the model."""
     say(f"{estimate.message[:1].upper()}{estimate.message[1:]}.")
     if estimate.check is not None:
         rows = [[name, text] for name, text in estimate.check.details.items()]
@@ -547,14 +613,14 @@ def _show_details(estimate: Estimate, known: Identifiability) -> None:
         say(sentence)
 
 
-def _binned(bins: Bins) -> str:
-    """How continuous rewards were cut."""
+def _bins(bins: Bins) -> str:
+    """Return a sentence on the bins of continuous rewards."""
     values = ", ".join(f"{value:.4g}" for value in bins.values)
     return f"Rewards are cut into {count(len(bins.values), 'value')}, the means of their bins: {values}."
 
 
-def _factors(factors: Factors, bandit: LatentBandit) -> list[list[str]]:
-    """A row for each factor that lives, with the arms at its two ends."""
+def _factor_rows(factors: Factors, bandit: LatentBandit) -> list[list[str]]:
+    """Return a row for each active factor, with the arms at its two ends."""
     rows = []
     for i in range(factors.n_alive):
         ends = [", ".join(f"{bandit.label(a)} ({factors.loadings[a, i]:+.2f})" for a in end) for end in factors.ends(i)]
@@ -562,8 +628,8 @@ def _factors(factors: Factors, bandit: LatentBandit) -> list[list[str]]:
     return rows
 
 
-def _types(bandit: LatentBandit) -> list[list[str]]:
-    """A row for each type that some sessions have, the most frequent first."""
+def _type_rows(bandit: LatentBandit) -> list[list[str]]:
+    """Return a row for each type with a share of sessions, the most frequent first."""
     rows: list[list[str]] = []
     for m in bandit.types_by_weight:
         if rows and bandit.weights[m] < _NO_SHARE:

@@ -49,7 +49,7 @@ _CLICKS = {
 
 
 def shop() -> LatentBandit:
-    """The visitors of the sample: four types, twelve items, clicks."""
+    """Return the bandit of the simulated shop: four types of visitors, twelve items, clicks."""
     means = np.array(list(_CLICKS.values())).T
     made = LatentBandit.bernoulli(_WEIGHTS, means)
     return LatentBandit(made.weights, made.rewards, tuple(_CLICKS))
@@ -158,9 +158,9 @@ def pack(
     columns: Columns = COLUMNS,
     as_json: Json = False,
 ) -> None:
-    """Write a log that is larger than memory into a folder, from where `lmab fit` reads it in place.
+    """Write a log that is larger than memory into a folder, which `lmab fit` reads in place.
 
-    A command that was stopped or killed goes on where it was, when it is run again.
+    If the command was stopped or killed, it continues when it is run again.
 
     Example: lmab pack logs -o packed --session session --arm item
     """

@@ -77,12 +77,12 @@ class Columns:
     stored: frozenset[str] = field(default=frozenset(), compare=False, repr=False)  # names that were taken from a model
 
     def for_model(self) -> tuple[tuple[str, str | int], ...]:
-        """Return what a model file stores, so that later commands need no names again."""
+        """Return the options that a model file stores, so that later commands do not need them."""
         changed = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) != getattr(COLUMNS, name)}
         return tuple((name, value if isinstance(value, int) else str(value)) for name, value in changed.items())
 
     def of_model(self, model: Any) -> Columns:
-        """Return these options with those of the log of the fit for all that the command line did not give."""
+        """Return these options, with the options of the fit if the command line does not set them."""
         known: dict[str, Any] = dict(model.columns) if isinstance(model, Estimate) else {}
         if "missing" in known:
             known["missing"] = Missing(known["missing"])
@@ -94,10 +94,10 @@ class Columns:
         return replace(self, **taken, given=frozenset(OPTIONS), stored=self.stored | taken.keys())
 
     def read(self, path: Path | list[Path], *, arms_of: LatentBandit | Policy | Estimate | None = None) -> Sessions:
-        """The log at `path`, with the arms of a model or policy: an arm that the model does not know is an error.
+        """Read the log at `path`, with the arms of a model or policy; raise if it does not have an arm.
 
-        Options that were not given are those of the fit, if `arms_of` is its estimate. Steps of arms that were left out
-        of the fit, because they are rare, are left out here too.
+        If `arms_of` is an estimate, options that are not set have the values of its fit, and steps of the rare arms
+        that the fit excluded are excluded.
         """
         if isinstance(arms_of, Estimate) and arms_of.columns:
             self = self.of_model(arms_of)
@@ -116,7 +116,7 @@ class Columns:
         return log if arms_of is None or labels is not None else _by_number(log)
 
     def open(self, path: list[Path]) -> Sessions | Packed:
-        """The log at `path`, or the packed log, which stays in its files."""
+        """Open the log at `path`; a packed log stays in its files."""
         return self.read(path) if _packed_folder(path) is None else self._opened(path[0])
 
     def pack(self, path: list[Path], folder: Path) -> Packed:
@@ -169,7 +169,7 @@ class Columns:
 
 
 def _packed_folder(path: Path | list[Path]) -> Path | None:
-    """The folder of the packed log, where `path` is one; several logs with a packed one among them raise."""
+    """Return the folder of a packed log, None for other logs; raise if it is one of several logs."""
     paths = [path] if isinstance(path, Path) else path
     found = [one for one in paths if is_packed(one)]
     if found and len(paths) > 1:
@@ -178,7 +178,7 @@ def _packed_folder(path: Path | list[Path]) -> Path | None:
 
 
 def _relabelled(log: Sessions, labels: tuple[str | int, ...] | None) -> Sessions:
-    """The log with the arms of a model; an arm that the model does not know is an error."""
+    """Return the log with the arms of a model; raise if the model does not have an arm."""
     if labels is None:
         return log
     place = {label: arm for arm, label in enumerate(labels)}
@@ -191,7 +191,7 @@ def _relabelled(log: Sessions, labels: tuple[str | int, ...] | None) -> Sessions
 
 
 def _by_number(log: Sessions) -> Sessions:
-    """The log with arms by their numbers, for a policy that knows arms by number and not how many there are."""
+    """Return the log with arms as numbers, for a policy that has neither labels nor a number of arms."""
     labels = log.arm_labels
     if labels is None or not all(isinstance(label, int) and label >= 0 for label in labels):
         return log
@@ -208,7 +208,7 @@ _PANEL = "Format of the log"
 
 
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with one option per field of `Columns` in the place of its parameter `columns`."""
+    """Replace the parameter `columns` of a command by one option per field of `Columns`."""
     of_columns = get_type_hints(Columns, include_extras=True)
     options = {name: _grouped(name, of_columns[name]) for name in OPTIONS}
     hints = get_type_hints(command, include_extras=True)
@@ -230,19 +230,19 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
         command(columns=columns, **given)
 
     parameters.append(context)
-    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return expanded
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
-    """Whether the command line or the environment sets an option."""
+    """Return whether the command line or the environment sets an option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def _grouped(name: str, hint: Any) -> Any:
-    """The annotation of a field whose option stands in the group of options about the log."""
+    """Return the annotation of a field, with the help panel of its option."""
     if name in _FIRST:
         return hint
     info = copy(hint.__metadata__[0])
@@ -277,14 +277,14 @@ _NOUNS: dict[type, str] = {
 
 
 def _load(path: Path, noun: str, remedy: str) -> Any:
-    """What a file holds; a log in its place is told."""
+    """Load a file; raise `InvalidFile` with a remedy if it is a log."""
     if is_log(path) and path.exists():
         raise InvalidFile(f"{path}: must hold a {noun}, is a log: {remedy}")
     return load(path)
 
 
 def load_fitted(path: Path) -> LatentBandit | Estimate:
-    """A model: an estimate, or a bandit alone."""
+    """Load a model: an estimate, or a bandit alone."""
     value = _load(path, "model", "`lmab fit` makes a model from it")
     if not isinstance(value, LatentBandit | Estimate):
         raise _wrong(path, value, "model", "`lmab fit` makes a model from a log")
@@ -292,12 +292,12 @@ def load_fitted(path: Path) -> LatentBandit | Estimate:
 
 
 def load_model(path: Path) -> LatentBandit:
-    """The bandit of a model."""
+    """Load the bandit of a model."""
     return bandit_of(load_fitted(path))
 
 
 def load_planned(path: Path) -> Policy | Plan:
-    """A policy: a plan, or a policy alone."""
+    """Load a policy: a plan, or a policy alone."""
     value = _load(path, "policy", "`lmab fit` makes a model from it, and `lmab plan` a policy from the model")
     if not isinstance(value, Policy | Plan):
         model = path if isinstance(value, LatentBandit | Estimate) else "MODEL"
@@ -314,12 +314,12 @@ def load_either(path: Path) -> LatentBandit | Estimate | Policy | Plan:
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy, or the policy of the plan."""
+    """Load a policy, or the policy of a plan."""
     return policy_of(load_planned(path))
 
 
 def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]:
-    """The plan with the estimate that it was made for; a certificate needs both."""
+    """Return the estimate of a plan and the plan, which a certificate needs; raise if there is none."""
     estimate = estimate_of(planned.source) if isinstance(planned, Plan) else None
     if not isinstance(planned, Plan) or estimate is None:
         raise InvalidFile(f"{path}: does not hold the estimate of its plan: make it with `lmab fit` and `lmab plan`")
@@ -327,14 +327,14 @@ def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]
 
 
 def arms_behind(planned: Policy | Plan) -> Estimate | Policy:
-    """What knows the arms of a plan: its model, because the policy of a fixed choice knows no names of arms."""
+    """Return the estimate of a plan, or a policy alone, for the labels of its arms."""
     if isinstance(planned, Plan):
         return estimate_of(planned.source) or planned.policy
     return planned
 
 
 def load_certificate(path: Path) -> Certificate:
-    """A certificate that was saved."""
+    """Load a saved certificate."""
     value = load(path)
     if not isinstance(value, Certificate):
         raise _wrong(path, value, "certificate", "`lmab evaluate --certify LOG --save-certificate` makes one")
@@ -342,12 +342,12 @@ def load_certificate(path: Path) -> Certificate:
 
 
 def bandit_of(model: LatentBandit | Estimate) -> LatentBandit:
-    """The bandit, or the bandit of an estimate."""
+    """Return the bandit of a model."""
     return model.bandit if isinstance(model, Estimate) else model
 
 
 def n_types(text: str) -> int | str:
-    """The value of the option --types."""
+    """Parse the option --types."""
     if text == "auto":
         return text
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
@@ -356,13 +356,13 @@ def n_types(text: str) -> int | str:
 
 
 def check_of(planned: Policy | Plan) -> Check | None:
-    """The held-out check of the fit behind a plan; None where there is none."""
+    """Return the held-out check of the estimate of a plan; None if there is none."""
     estimate = estimate_of(planned.source) if isinstance(planned, Plan) else None
     return None if estimate is None else estimate.check
 
 
 def check_summary(planned: Policy | Plan) -> dict[str, Any] | None:
-    """The check for machines."""
+    """Return the held-out check for JSON."""
     check = check_of(planned)
     return None if check is None else {"agrees": check.agrees, "verdict": check.verdict}
 

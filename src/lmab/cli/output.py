@@ -1,4 +1,4 @@
-"""What the commands share: tables, JSON, errors, and progress bars on terminals."""
+"""Output of the commands: sentences, tables, JSON, errors, and progress bars on terminals."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ errors = Console(stderr=True)
 
 
 def error(message: str) -> None:
-    """One line on standard error."""
+    """Print an error as one line on standard error."""
     errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def say(message: str) -> None:
-    """A sentence on standard output."""
+    """Print a sentence on standard output."""
     console.print(escape(message), highlight=False, soft_wrap=True)
 
 
 def note(message: str) -> None:
-    """A note that the user should read before using the result."""
+    """Print a note that the user should read before using the result."""
     console.print(f"[yellow]note:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def remark(message: str) -> None:
-    """A note on standard error, so that it does not mix with JSON."""
+    """Print a note on standard error, so that it does not mix with JSON."""
     errors.print(f"[yellow]note:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def announce_compilation() -> None:
-    """Say, on a terminal only, why the first run is slow."""
+    """Announce on a terminal that kernels are compiled, because the first run is slow."""
     if sys.stderr.isatty():
         errors.print("compiling the kernels: this takes some seconds, on the first run only", style="dim")
 
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """The warnings of the library as a list, so that the command can show them as notes."""
+    """Collect the warnings of the library in a list, so that the command can print them as notes."""
     messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LmabWarning)
@@ -71,13 +71,13 @@ def collected_warnings() -> Iterator[list[str]]:
 
 
 def progress() -> Progress:
-    """A progress bar on a terminal, nothing in a pipe."""
+    """Return a progress bar, which is hidden if standard error is not a terminal."""
     return _bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show on a terminal what is being done and for how long, where nobody knows how long it will take."""
+    """Show a task and its elapsed time on a terminal, if its duration is unknown."""
     with _bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
         bar.add_task(what, total=None)
         yield
@@ -112,7 +112,7 @@ def _bar(*columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C asked to stop with the best result so far; a second ends at once."""
+    """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C ends the command at once."""
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # only the main thread receives Ctrl-C
         yield lambda: False
@@ -132,7 +132,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A small table; the first column is text, the others numbers."""
+    """Print a small table; the first column is text, the others are numbers."""
     table = Table(title=title, title_justify="left")
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index == 0 else "right")
@@ -142,5 +142,5 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def show_json(value: Any) -> None:
-    """One JSON document on standard output, for machines."""
+    """Print one JSON document on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))

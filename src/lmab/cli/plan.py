@@ -74,7 +74,7 @@ def plan(
             note(_MODEL_ONLY)
         say(f"Policy written to {output}.")
         return
-    if made.status is not Status.CERTIFIED or ";" in made.message:  # else the bounds below say it all
+    if made.status is not Status.CERTIFIED or ";" in made.message:  # if certified, the bounds below are enough
         say(f"Planner: {made.message}.")
     steps = f" of {steps_of(horizon, people_leave=True)}" if made.people_leave else ""
     say(
@@ -92,7 +92,7 @@ def _labels(text: str, bandit: LatentBandit) -> list[str | int]:
 
 
 def _tell_log(made: Plan, *, follows: bool, named: bool) -> None:
-    """Say what the plan took from the log: whether arms repeat, and which arms were withdrawn."""
+    """Print the rules that follow from the log: whether arms repeat, and which arms were withdrawn."""
     estimate = estimate_of(made.source)
     summary = None if estimate is None else estimate.log_summary
     if estimate is None or summary is None:

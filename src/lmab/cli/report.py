@@ -90,7 +90,7 @@ def _certificate(
     columns: Columns,
     time_limit: float,
 ) -> Certificate | None:
-    """The certificate to quote, made from the log of the fit or read from a file; None where none is asked for."""
+    """Return the certificate to quote, from the log of the fit or from a file; None if no option asks for one."""
     if certified is None and saved is None:
         return None
     if certified is not None and saved is not None:
@@ -111,7 +111,7 @@ def _certificate(
 
 
 def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: int | None) -> Policy | Plan | None:
-    """The plan where its bounds hold (on its own model and horizon), else its policy."""
+    """Return the plan if its bounds hold (for its own model and horizon), otherwise its policy."""
     if not isinstance(planned, Plan):
         return planned
     policy = planned.policy
@@ -121,7 +121,7 @@ def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: i
 
 
 def _check(fitted: LatentBandit | Estimate) -> dict[str, str]:
-    """The verdict of the fit's check, for the table at the end."""
+    """Return the verdict of the held-out check, for the table at the end of the report."""
     check = fitted.check if isinstance(fitted, Estimate) else None
     return {} if check is None else {"held-out check of the fit": check.verdict}
 

@@ -1,4 +1,4 @@
-"""`lmab serve` decides for live sessions over HTTP; `lmab refit` makes the next policy from what it kept, for cron."""
+"""`lmab serve` decides for live sessions over HTTP; `lmab refit` fits the next policy to its stored sessions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def serve(
 
 
 def service_package() -> Any:
-    """The package `lmab.serve`, which needs the extra of that name."""
+    """Import the package `lmab.serve`, which needs the extra of that name."""
     try:
         return importlib.import_module("lmab.serve")
     except ModuleNotFoundError as error:
@@ -112,7 +112,7 @@ def _values(text: str) -> tuple[float, ...] | None:
 
 
 def _seconds(text: str | None) -> float | None:
-    """An age such as 400d, 12h, 90m or 30s."""
+    """Parse an age such as 400d, 12h, 90m or 30s."""
     if text is None:
         return None
     units = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -156,9 +156,9 @@ def refit(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Refit the policy to what the service kept; the new plan is tested as a canary, unless it is surely worse.
+    """Fit the next policy to the sessions of the service, and test it as a canary unless it is clearly worse.
 
-    The canary of earlier nights is looked at first: it is promoted, withdrawn, or tested further. --features names the
+    A running canary is analysed first: it is promoted, withdrawn, or tested further. --features names the
     features to use; the other options of columns are about --history.
 
     Example: lmab refit --store events.db --policies policies --canary 0.05

@@ -137,28 +137,16 @@ def gather(
     estimate = _estimate_behind(model, policy)
     bandit = model.bandit if isinstance(model, Estimate) else model
     steps = horizon or getattr(policy, "horizon", None) or 5
-    if policy is not None:
-        check_fits(policy_of(policy), bandit, steps)
-    if isinstance(policy, Plan) and steps != policy.horizon:
-        raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
-    repeats = None if policy is None else policy.repeats  # None: as in the log
+    _check_policy(policy, bandit, steps)
     prior = prior_behind(policy, bandit if estimate is None or estimate.bandit != bandit else estimate)
-    made = policy
-    if not isinstance(made, Plan) or not (made.fixed or made.policy.type_prior == prior):  # no bounds for these people
-        asked = bandit if policy is not None else model  # a plan for an estimate follows its check
-        made = plan(asked, horizon=steps, time_limit=time_limit, repeats=repeats, type_prior=prior)
-    repeats = made.repeats if repeats is None else repeats
+    made = _bounded_plan(model, policy, bandit, steps, prior, time_limit)
+    repeats = made.repeats if policy is None else policy.repeats
     chosen = made.policy if policy is None else policy_of(policy)
-    used = () if prior is None or chosen.type_prior is None else prior.columns
-    segments = () if sessions is None else segments_of(bandit, sessions, used)
     worth = measure(
-        bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior, arms=made.kept_arms, segments=segments
-    )
-    factors = None if estimate is None else estimate.factors
-    listed = _listed(chosen, steps)
-    tree = None if listed is not None else tree_of(chosen, bandit, steps)
-    if factors is not None and tree is not None:
-        tree = in_groups(tree, groups_of(factors, bandit))
+        bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior, arms=made.kept_arms,
+        segments=_segments(bandit, chosen, prior, sessions),
+    )  # fmt: skip
+    listed, factors = _listed(chosen, steps), None if estimate is None else estimate.factors
     lines = {
         **(settings or {}),
         "policy": f"{chosen.kind}, {steps} steps" + ("" if repeats else ", no arm twice"),
@@ -173,7 +161,7 @@ def gather(
         policy=chosen,
         horizon=steps,
         worth=worth,
-        tree=tree,
+        tree=None if listed is not None else _tree(chosen, bandit, steps, factors),
         certificate=certificate,
         held_out=None if sessions is None else look(bandit, chosen, sessions, steps, estimate),
         curve=None if estimate is None else estimate.curve,
@@ -186,6 +174,41 @@ def gather(
         contradicted=() if estimate is None else tuple(estimate.contradicted.values()),
         listed=listed,
     )
+
+
+def _check_policy(policy: Policy | Plan | None, bandit: LatentBandit, horizon: int) -> None:
+    """Raise if a policy does not fit the bandit and the horizon."""
+    if policy is not None:
+        check_fits(policy_of(policy), bandit, horizon)
+    if isinstance(policy, Plan) and horizon != policy.horizon:
+        raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {horizon}")
+
+
+def _bounded_plan(
+    model: LatentBandit | Estimate, policy: Policy | Plan | None, bandit: LatentBandit, horizon: int,
+    prior: TypePrior | None, time_limit: float,
+) -> Plan:  # fmt: skip
+    """Return the given plan if its bounds hold for these people, otherwise a new plan with such bounds."""
+    if isinstance(policy, Plan) and (policy.fixed or policy.policy.type_prior == prior):
+        return policy
+    if policy is None:  # a plan for an estimate follows its check and its log
+        return plan(model, horizon=horizon, time_limit=time_limit, type_prior=prior)
+    return plan(bandit, horizon=horizon, time_limit=time_limit, repeats=policy.repeats, type_prior=prior)
+
+
+def _segments(
+    bandit: LatentBandit, policy: Policy, prior: TypePrior | None, sessions: Sessions | None
+) -> tuple[Segment, ...]:
+    """Return the weights of the types by value of the feature columns of a log that the policy does not use."""
+    if sessions is None:
+        return ()
+    return segments_of(bandit, sessions, () if prior is None or policy.type_prior is None else prior.columns)
+
+
+def _tree(policy: Policy, bandit: LatentBandit, horizon: int, factors: Factors | None) -> Tree | None:
+    """Return the first steps of a policy; for a traits model, with beliefs over fifths of the sessions."""
+    tree = tree_of(policy, bandit, horizon)
+    return tree if factors is None or tree is None else in_groups(tree, groups_of(factors, bandit))
 
 
 def _listed(policy: Policy, horizon: int) -> tuple[int, ...] | None:
