@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import inspect
 import os
 import signal
 import time
@@ -155,7 +156,7 @@ def light_work(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
     import lmab
 
     briefly = lmab.EM(restarts=2, tolerance=1e-3, sweeps=8)
-    monkeypatch.setitem(lmab.fit.__kwdefaults__, "method", briefly)
+    monkeypatch.setitem(inspect.unwrap(lmab.fit).__kwdefaults__, "method", briefly)
     for method in ("fit._METHOD", "cross_validation._METHOD"):
         _set(monkeypatch, f"lmab.estimation.{method}", briefly)
     _set(monkeypatch, "lmab.evaluation.certify._ONE_MORE_METHOD", briefly)
