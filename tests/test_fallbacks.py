@@ -40,7 +40,7 @@ from lmab.paper.history_ucbvi import HistoryPolicy
 from lmab.paper.l_ucrl import OptimisticPolicy
 from lmab.planning import Lookahead
 from lmab.planning.exact import ExactPolicy
-from lmab.planning.once.point_based import rounds_of
+from lmab.planning.no_repeats.point_based import rounds_of
 from lmab.planning.policies import PolicyGraph
 from lmab.policies import MUCB
 from lmab.reporting import gather, page

@@ -32,10 +32,10 @@ def test_a_backup_is_the_best_plan_that_begins_with_a_candidate(seed):
     later = rng.normal(size=(3, len(problem.weights)))
     candidates = rng.integers(problem.n_arms, size=(4, 2))
     low = np.full((1, len(problem.weights)), -1e6)
-    together, _ = backup(problem, beliefs, candidates, later, low, precision=np.float64)
+    together, _ = backup(problem, 3, beliefs, candidates, later, low, precision=np.float64)
     for belief, tried in zip(beliefs, candidates, strict=True):
         plans = [plan for arm in tried for plan in all_plans(problem, int(arm), later)]
-        (vector,), (arm,) = backup(problem, belief[None], tried[None], later, low, precision=np.float64)
+        (vector,), (arm,) = backup(problem, 3, belief[None], tried[None], later, low, precision=np.float64)
         assert vector @ belief == pytest.approx(max(plan @ belief for plan in plans), abs=1e-12)
         assert arm in tried
         assert min(np.abs(plan - vector).max() for plan in all_plans(problem, int(arm), later)) < 1e-12
@@ -47,9 +47,9 @@ def test_what_is_known_already_is_not_found_again():
     later, beliefs = problem.means, np.array([[0.5, 0.5], [0.5, 0.5], [0.9, 0.1]])
     candidates = np.tile([0, 1], (3, 1))
     nothing = np.full((1, 2), -1e6)
-    vectors, arms = backup(problem, beliefs, candidates, later, nothing)
+    vectors, arms = backup(problem, 3, beliefs, candidates, later, nothing)
     assert len(np.unique(vectors, axis=0)) == len(vectors) == len(arms)
-    again, _ = backup(problem, beliefs, candidates, later, vectors)
+    again, _ = backup(problem, 3, beliefs, candidates, later, vectors)
     assert len(again) == 0
 
 
@@ -68,7 +68,7 @@ def test_the_quick_lookahead_is_a_lookahead(seed):
 def test_observations_follow_the_type(rng):
     problem = Problem.of(LatentBandit.categorical([0.5, 0.5], [[[0.2, 0.3, 0.5]], [[0.6, 0.0, 0.4]]], [0, 1, 2]), 2)
     types = np.repeat([0, 1], 20_000)
-    codes = observe(problem, types, np.zeros(40_000, int), rng)
+    codes = observe(problem, 2, types, np.zeros(40_000, int), rng)
     for type_ in (0, 1):
         shares = np.bincount(codes[types == type_], minlength=3) / 20_000
         np.testing.assert_allclose(shares, problem.table[:, type_], atol=0.015)

@@ -20,13 +20,13 @@ def by_recursion(problem: Problem, mass, remaining: int, depth: int, optimistic:
     for arm in range(problem.n_arms):
         value = float(problem.means[arm] @ mass)
         if depth == 0:
-            value += (remaining - 1) * float(problem.corner @ mass) * optimistic
+            value += (remaining - 1) * float(problem.means.max(axis=0) @ mass) * optimistic
         for code in range(arm * problem.n_values, (arm + 1) * problem.n_values) if depth else ():
             after = mass * problem.table[code]
             if depth > 1:
                 value += max(by_recursion(problem, after, remaining - 1, depth - 1, optimistic))
             elif optimistic and remaining > 2:
-                value += (remaining - 1) * float(problem.corner @ after)
+                value += (remaining - 1) * float(problem.means.max(axis=0) @ after)
             else:
                 value += (remaining - 1) * float((problem.means @ after).max())
         values.append(value)

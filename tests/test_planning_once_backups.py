@@ -7,13 +7,13 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.planning.once.backups import OnceRounds, UsedPlans, backup, best_columns
+from lmab.planning.no_repeats.backups import NoRepeatRounds, NoRepeatVectors, backup, best_columns
 from lmab.planning.problem import Problem
 
 STEPS = 3
 
 
-def case(seed: int) -> tuple[Problem, UsedPlans, np.ndarray, np.ndarray]:
+def case(seed: int) -> tuple[Problem, NoRepeatVectors, np.ndarray, np.ndarray]:
     """Five arms with two or three values, four plans for two steps, and beliefs after one arm was played."""
     rng = generator(seed)
     n_values = 2 + seed % 2
@@ -23,13 +23,13 @@ def case(seed: int) -> tuple[Problem, UsedPlans, np.ndarray, np.ndarray]:
     used = np.zeros((4, 5), bool)
     for row in used:
         row[rng.choice(5, 2, replace=False)] = True
-    later = UsedPlans(rng.normal(1.5, 1.0, (4, 3)), used.argmax(axis=1), used)
+    later = NoRepeatVectors(rng.normal(1.5, 1.0, (4, 3)), used.argmax(axis=1), used)
     beliefs = rng.dirichlet(np.ones(3), 6)
     played = np.eye(5, dtype=bool)[rng.integers(5, size=6)]
     return problem, later, beliefs, played
 
 
-def follows(problem: Problem, later: UsedPlans, child: np.ndarray, gone: set[int], steps: int) -> float:
+def follows(problem: Problem, later: NoRepeatVectors, child: np.ndarray, gone: set[int], steps: int) -> float:
     """The best of the plans that use none of the arms that are gone, and of the fixed lists of the arms left."""
     left = [arm for arm in range(problem.n_arms) if arm not in gone]
     found = [sum(sorted((float(child @ problem.means[arm]) for arm in left), reverse=True)[:steps])]
@@ -39,7 +39,7 @@ def follows(problem: Problem, later: UsedPlans, child: np.ndarray, gone: set[int
     return max(found)
 
 
-def worth(problem: Problem, later: UsedPlans, belief: np.ndarray, gone: set[int], arm: int, steps: int) -> float:
+def worth(problem: Problem, later: NoRepeatVectors, belief: np.ndarray, gone: set[int], arm: int, steps: int) -> float:
     codes = range(arm * problem.n_values, (arm + 1) * problem.n_values)
     after = sum(follows(problem, later, belief * problem.table[code], gone | {arm}, steps - 1) for code in codes)
     return float(belief @ problem.means[arm]) + after
@@ -48,7 +48,7 @@ def worth(problem: Problem, later: UsedPlans, belief: np.ndarray, gone: set[int]
 @pytest.mark.parametrize("seed", range(8))
 def test_a_backup_is_the_best_plan_whose_arms_are_left(seed):
     problem, later, beliefs, played = case(seed)
-    none, kept = UsedPlans.none(problem), 0
+    none, kept = NoRepeatVectors.none(problem), 0
     for belief, seen in zip(beliefs, played, strict=True):
         gone = set(np.flatnonzero(seen).tolist())
         candidates = np.flatnonzero(~seen)[None, 1:4]
@@ -74,7 +74,7 @@ def test_plans_keep_their_promise_in_every_type(seed):
     """A vector is what the plan earns in each type: the plan of its own belief, followed at another one."""
     problem, later, beliefs, played = case(seed)
     candidates = np.array([np.flatnonzero(~seen) for seen in played])
-    found = backup(problem, beliefs, played, candidates, later, UsedPlans.none(problem), STEPS, np.float64)
+    found = backup(problem, beliefs, played, candidates, later, NoRepeatVectors.none(problem), STEPS, np.float64)
     for vector, arm, used in zip(found.vectors, found.arms, found.used, strict=True):
         gone = set(np.flatnonzero(~used).tolist())
         for belief in np.eye(3):
@@ -84,8 +84,8 @@ def test_plans_keep_their_promise_in_every_type(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_candidates_are_the_plans_own_arm_the_lookaheads_and_the_greedy_one(seed):
     problem, _, beliefs, played = case(seed)
-    rounds = OnceRounds(problem, generator(seed), lambda: False)
-    none = UsedPlans.none(problem)
+    rounds = NoRepeatRounds(problem, generator(seed), lambda: False)
+    none = NoRepeatVectors.none(problem)
     found = rounds.candidates(beliefs, played, STEPS, none)
     gains = np.where(played, -np.inf, beliefs @ problem.means.T)
     for row, (belief, seen) in enumerate(zip(beliefs, played, strict=True)):
@@ -94,7 +94,7 @@ def test_candidates_are_the_plans_own_arm_the_lookaheads_and_the_greedy_one(seed
         assert ahead[int(found[row, 1])] == pytest.approx(max(ahead.values()), abs=1e-5)
         assert found[row, 2] == found[row, 0] == gains[row].argmax()
         assert not seen[found[row]].any()
-    plans = UsedPlans(np.full((1, 3), 99.0), np.array([4]), np.eye(5, dtype=bool)[[4]])
+    plans = NoRepeatVectors(np.full((1, 3), 99.0), np.array([4]), np.eye(5, dtype=bool)[[4]])
     own = rounds.candidates(beliefs, played, STEPS, plans)[:, 0]
     assert (own == np.where(played[:, 4], gains.argmax(axis=1), 4)).all()  # the plan needs arm 4
 

@@ -8,11 +8,11 @@ import pytest
 
 import lmab
 from lmab import Certified, LatentBandit
+from lmab.planning import exact as exact_module
 from lmab.planning import search as search_module
 from lmab.planning.information_bound import information_bound
-from lmab.planning.once import certified as module
-from lmab.planning.once import exact as no_repeats_exact
-from lmab.planning.once.certified import optimize_multipliers, relaxed_problem
+from lmab.planning.no_repeats import relaxation as module
+from lmab.planning.no_repeats.relaxation import optimize_multipliers, relaxed_problem
 from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search
 
@@ -70,7 +70,7 @@ def test_no_prices_give_less_than_the_optimum_on_a_thousand():
 
 @pytest.mark.parametrize("seed", range(25))
 def test_the_search_without_repeats_brackets_the_optimum(seed, monkeypatch):
-    monkeypatch.setattr(no_repeats_exact, "MAX_STATES", 0)
+    monkeypatch.setattr("lmab.planning.certified._FEW_STATES", 0)
     monkeypatch.setattr(module, "MOST_STATES", 0)
     bandit, horizon = draw(seed)
     best = optimum(bandit, horizon)
@@ -93,18 +93,20 @@ def test_rounds_grow_until_many_arms_take_the_memory(wide, rounds, monkeypatch):
     monkeypatch.setattr(search_module, "_WIDE", 100 if wide else 1 << 16)
     monkeypatch.setattr(module, "_BATCHES", 1)
     asked = []
-    monkeypatch.setattr(module.OncePlans, "back_up", lambda self, n: asked.append(n))
-    search = module.OnceSearch(Problem.of(lmab.random_bandit(3, 8, rng=1), 4), 4, 0, 1e9, Clock(60.0))
+    monkeypatch.setattr(module.NoRepeatPlans, "back_up", lambda self, n: asked.append(n))
+    problem = Problem.of(lmab.random_bandit(3, 8, rng=1), 4, repeats=False)
+    options = {"tolerance": lambda lower: 1e-9, "n_beliefs": 4, "seed": 0, "memory_limit": 1e9}
+    search = module.NoRepeatSearch(problem, Clock(60.0), **options)
     search._relax()
     for cycle in range(4):
-        search._cycle(cycle, lambda lower: 1e-9)
+        search._cycle(cycle)
     assert asked == rounds
 
 
 @pytest.fixture
 def stalled(monkeypatch):
     """A bandit on which the search stalls above a gap of 0, as if it were too large to be solved exactly at once."""
-    monkeypatch.setattr(no_repeats_exact, "MAX_STATES", 0)
+    monkeypatch.setattr("lmab.planning.certified._FEW_STATES", 0)
     return lmab.random_bandit(4, 7, kind="hard", rng=3)
 
 
@@ -119,12 +121,12 @@ def test_a_search_that_stalls_is_followed_by_dynamic_programming(stalled, monkey
 @pytest.mark.parametrize(
     ("seconds", "most", "advice"),
     [
-        (1e9, 1 << 62, "Exact over 939 states would take about 1000000000 s more; raise the time limit"),
-        (0.0, 10, "Exact would need 939 states, more than 1e+01; plan fewer arms or steps"),
+        (1e9, 1 << 62, "Exact over 939 states would take about 1000000000 s more: raise the time limit"),
+        (0.0, 10, "Exact would need 939 states, more than 1e+01: plan fewer arms or steps"),
     ],
 )
 def test_a_search_that_stalls_gives_advice_that_can_help(stalled, seconds, most, advice, monkeypatch):
-    monkeypatch.setattr(module, "seconds_of_exact", lambda problem: seconds)
+    monkeypatch.setattr(module, "seconds_needed", lambda problem: seconds)
     monkeypatch.setattr(module, "MOST_STATES", most)
     plan = lmab.plan(stalled, horizon=5, repeats=False, method=Certified(gap=0.0))
     assert plan.status == "heuristic"
@@ -136,7 +138,7 @@ def test_dynamic_programming_that_is_interrupted_leaves_the_plan_of_the_search(s
     def interrupt(problem):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "seconds_of_exact", interrupt)
+    monkeypatch.setattr(module, "seconds_needed", interrupt)
     plan = lmab.plan(stalled, horizon=5, repeats=False, method=Certified(gap=0.0))
     assert plan.status == "interrupted"
     assert plan.policy.kind == "once-vectors"
@@ -152,19 +154,19 @@ def test_a_click_log_with_few_arms_is_planned_to_the_optimum():
 
 
 def test_seconds_of_exact_count_every_step(monkeypatch):
-    monkeypatch.setattr(no_repeats_exact, "_seconds_of_one", lambda problem, step, later: 1.0 + len(later))
-    problem = Problem.of(lmab.random_bandit(2, 4, rng=1), 3)
-    sizes = [no_repeats_exact.n_sets(problem, step) for step in range(3)]
-    assert no_repeats_exact.seconds_of_exact(problem) == 2 * (sizes[2] + (1 + sizes[2]) * (sizes[0] + sizes[1]))
+    monkeypatch.setattr(exact_module, "_seconds_of_one", lambda problem, states, step, later: 1.0 + len(later))
+    problem = Problem.of(lmab.random_bandit(2, 4, rng=1), 3, repeats=False)
+    sizes = [exact_module.States.of(problem).count(step) for step in range(3)]
+    assert exact_module.seconds_needed(problem) == 2 * (sizes[2] + (1 + sizes[2]) * (sizes[0] + sizes[1]))
     monkeypatch.undo()
-    assert 0 < no_repeats_exact.seconds_of_exact(Problem.of(lmab.random_bandit(2, 4, rng=1), 1)) < 60
+    assert 0 < exact_module.seconds_needed(Problem.of(lmab.random_bandit(2, 4, rng=1), 1)) < 60
 
 
 def test_large_plans_say_what_was_not_reached():
     bandit = lmab.random_bandit(6, 40, kind="hard", rng=3)
     plan = lmab.plan(bandit, horizon=8, repeats=False, method=Certified(n_beliefs=40))
     assert plan.status == "heuristic"
-    assert "the asked gap was not reached" in plan.message
+    assert "the requested gap was not reached" in plan.message
     assert "Exact would need" in plan.message
     assert plan.upper < bandit.known_type(8, repeats=False)
     quick = lmab.plan(bandit, horizon=8, repeats=False, time_limit=1e-6)

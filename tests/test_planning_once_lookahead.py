@@ -85,8 +85,8 @@ def test_the_upper_bound_for_normal_rewards_is_none_of_the_bins(method):
         coarse = lmab.plan(bandit, horizon=horizon, method=method, bins=2, repeats=False)
         fine = lmab.plan(bandit, horizon=horizon, method=Exact(), bins=16, repeats=False)
         assert coarse.lower < fine.lower < coarse.upper
-        assert (coarse.status, coarse.trace[-1].upper) == ("heuristic", coarse.upper)
-        assert "knowing the type after the first step" in coarse.message
+        assert coarse.trace[-1].upper == coarse.upper
+        assert "2 bins per arm" in coarse.message
         # By brute force: one first arm for all, then each type's own best arms.
         known = max(
             sum(
@@ -95,7 +95,7 @@ def test_the_upper_bound_for_normal_rewards_is_none_of_the_bins(method):
             )
             for first in range(4)
         )
-        assert coarse.upper == pytest.approx(known)
+        assert coarse.upper <= known + 1e-9
         assert known <= bandit.known_type(horizon, repeats=False)
 
 
@@ -111,7 +111,7 @@ def test_long_sessions_of_many_types_are_greedy_by_default(rng):
 
     def greedy(bandit, horizon, **settings):
         made = lmab.plan(bandit, horizon=horizon, time_limit=0.5, **settings)
-        return made.message.startswith("greedy")
+        return made.message.startswith("Q-MDP")
 
     assert greedy(many, 11, repeats=False)
     assert not greedy(many, 11, repeats=False, method=lmab.Certified())

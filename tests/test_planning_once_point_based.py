@@ -8,21 +8,21 @@ from test_planning_once_backups import case, follows
 
 import lmab
 from lmab.planning import backups
-from lmab.planning.once.backups import UsedPlans
-from lmab.planning.once.point_based import OncePlans
+from lmab.planning.no_repeats.backups import NoRepeatVectors
+from lmab.planning.no_repeats.point_based import NoRepeatPlans
 from lmab.planning.problem import Clock, Problem
 
 
-def found(seed: int, raised: float = 0.0) -> OncePlans:
+def found(seed: int, raised: float = 0.0) -> NoRepeatPlans:
     """Four steps; the plans for three and for two steps to go are given, and promise `raised` more."""
     problem, later, _, _ = case(seed)
-    none, plans = UsedPlans.none(problem), OncePlans(problem, 0, Clock(60.0))
-    given = UsedPlans(later.vectors + raised, later.arms, later.used)
-    plans.plans = [none, given, UsedPlans(given.vectors + 1.0, given.arms, given.used), none]
+    none, plans = NoRepeatVectors.none(problem), NoRepeatPlans(problem, 0, Clock(60.0))
+    given = NoRepeatVectors(later.vectors + raised, later.arms, later.used)
+    plans.plans = [none, given, NoRepeatVectors(given.vectors + 1.0, given.arms, given.used), none]
     return plans
 
 
-def earned(problem: Problem, plans: list[UsedPlans], belief: np.ndarray, gone: set[int], greedy: int) -> float:
+def earned(problem: Problem, plans: list[NoRepeatVectors], belief: np.ndarray, gone: set[int], greedy: int) -> float:
     """What `greedy` greedy steps and then the best plan earn."""
     steps = problem.horizon - len(gone)
     if greedy == 0:
@@ -62,7 +62,7 @@ def test_plans_with_few_of_many_arms_keep_their_promise_with_all(monkeypatch, me
     bandit = lmab.random_bandit(3, 30, kind="spread", rng=4)
     monkeypatch.setattr(backups, "_MANY", 29)
     monkeypatch.setattr(backups, "_FEW", 8)
-    monkeypatch.setattr("lmab.planning.certified.fits", lambda problem: False)
+    monkeypatch.setattr("lmab.planning.certified._FEW_STATES", 0)
     plan = lmab.plan(bandit, horizon=3, method=method, repeats=False, time_limit=20.0)
     assert plan.policy.used.shape[1] == 30
     monkeypatch.undo()
@@ -76,11 +76,11 @@ def test_a_greedy_start_may_play_an_arm_that_is_not_planned_with(monkeypatch):
     problem = Problem.of(lmab.random_bandit(3, 12, rng=1), 3)
     monkeypatch.setattr(backups, "_MANY", 11)
     monkeypatch.setattr(backups, "_FEW", 6)
-    plans = OncePlans(problem, 0, Clock(60.0))
+    plans = NoRepeatPlans(problem, 0, Clock(60.0))
     left_out = np.setdiff1d(np.arange(12), plans.arms)
     assert len(left_out) == 6
     played = np.array([[plans.arms[2], left_out[0]]])
     np.testing.assert_array_equal(plans._seen(played), [[False, False, True, False, False, False]])
     gains = problem.means @ problem.weights
     order = np.argsort(-gains)
-    assert plans._greedy(problem.weights[None], order[None, :2]) == order[2]
+    assert plans._greedy(problem.weights[None], order[None, :2], problem.means) == order[2]

@@ -8,17 +8,17 @@ from seeds import generator
 from test_planning_once_backups import case, follows, worth
 
 from lmab.errors import InvalidArgument
-from lmab.planning.once.backups import UsedPlans
-from lmab.planning.once.policy import OnceVectorPolicy, once_policy
+from lmab.planning.no_repeats.backups import NoRepeatVectors
+from lmab.planning.no_repeats.vector_policy import NoRepeatVectorPolicy, no_repeat_policy
 
 
-def policy_of(seed: int, greedy_steps: int = 0) -> tuple[OnceVectorPolicy, list[UsedPlans]]:
+def policy_of(seed: int, greedy_steps: int = 0) -> tuple[NoRepeatVectorPolicy, list[NoRepeatVectors]]:
     """A policy for four steps whose plans for one, two and three steps to go are given."""
     problem, later, _, _ = case(seed)
-    none = UsedPlans.none(problem)
-    longer = UsedPlans(later.vectors + 1.0, later.arms, later.used)
+    none = NoRepeatVectors.none(problem)
+    longer = NoRepeatVectors(later.vectors + 1.0, later.arms, later.used)
     plans = [none, later, longer, none]
-    return once_policy(problem, plans, greedy_steps), plans
+    return no_repeat_policy(problem, plans, greedy_steps), plans
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -30,7 +30,7 @@ def test_an_arm_is_worth_its_mean_and_the_best_that_may_follow(seed):
         for arm, reward in history:
             state = policy.observe(state, arm, reward)
         belief, gone = state.memory[0, : len(problem.weights)], {arm for arm, _ in history}
-        none = UsedPlans.none(problem)
+        none = NoRepeatVectors.none(problem)
         later = plans[remaining - 2] if remaining > 1 else none
         found = policy.arm_values(state)[0]
         expected = [
@@ -59,14 +59,14 @@ def test_a_plan_that_promises_more_than_the_greedy_arm_is_followed_after_the_gre
     used = np.zeros((1, 5), bool)
     used[0, [arm for arm in range(5) if arm != means.argmax()][:3]] = True
     used[0, worst] = False
-    none = UsedPlans.none(problem)
-    rest = UsedPlans(np.full((1, 3), 50.0), np.array([int(used.argmax())]), used)
-    best = UsedPlans(np.full((1, 3), 60.0), np.array([worst]), used | np.eye(5, dtype=bool)[[worst]])
-    follows = once_policy(problem, [none, none, rest, best], 0)
+    none = NoRepeatVectors.none(problem)
+    rest = NoRepeatVectors(np.full((1, 3), 50.0), np.array([int(used.argmax())]), used)
+    best = NoRepeatVectors(np.full((1, 3), 60.0), np.array([worst]), used | np.eye(5, dtype=bool)[[worst]])
+    follows = no_repeat_policy(problem, [none, none, rest, best], 0)
     values = follows.arm_values(follows.start())[0]
     assert follows.act(follows.start()) == values.argmax()
     assert values[follows.act(follows.start())] > 40  # with the plan afterwards
-    greedy = once_policy(problem, [none, none, rest, best], 1)
+    greedy = no_repeat_policy(problem, [none, none, rest, best], 1)
     assert greedy.act(greedy.start()) == means.argmax()
 
 
@@ -75,8 +75,8 @@ def test_tables_that_do_not_fit_are_refused():
     parts = (policy.bandit, policy.vectors, policy.arms, policy.used)
     for starts in ([0, 0, 4, 8], [1, 0, 4, 8, 8], [0, 0, 4, 8, 7], [0, 4, 0, 8, 8]):
         with pytest.raises(InvalidArgument, match="starts must rise from 0 to 8 in 4 steps"):
-            OnceVectorPolicy(*parts, np.array(starts), horizon=4)
+            NoRepeatVectorPolicy(*parts, np.array(starts), horizon=4)
     with pytest.raises(InvalidArgument, match=r"vectors must be \(8, 3\)"):
-        OnceVectorPolicy(policy.bandit, policy.vectors[:, :2], *parts[2:], policy.starts, horizon=4)
+        NoRepeatVectorPolicy(policy.bandit, policy.vectors[:, :2], *parts[2:], policy.starts, horizon=4)
     with pytest.raises(InvalidArgument, match=r"arms must be in 0\.\.4"):
-        OnceVectorPolicy(*parts[:2], policy.arms + 5, policy.used, policy.starts, horizon=4)
+        NoRepeatVectorPolicy(*parts[:2], policy.arms + 5, policy.used, policy.starts, horizon=4)

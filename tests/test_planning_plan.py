@@ -302,7 +302,7 @@ def test_errors_name_the_argument():
     with pytest.raises(InvalidArgument, match="depth must keep"):
         lmab.plan(lmab.random_bandit(3, 50, rng=generator(0)), horizon=9, method=Lookahead(5))
     with pytest.raises(
-        TooLarge, match=r"Exact would need \d+ states \(100 arm-value pairs, 20 steps; [\d.e+]+ GB\), more than"
+        TooLarge, match=r"Exact would need \d+ states \(50 arms, 2 values, 20 steps; [\d.e+]+ GB\), more than"
     ):
         lmab.plan(lmab.random_bandit(3, 50, rng=generator(0)), horizon=20, method=Exact())
 

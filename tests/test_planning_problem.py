@@ -20,7 +20,6 @@ def test_types_without_weight_are_left_out():
     np.testing.assert_allclose(problem.means, [[0.9, 0.1], [0.5, 0.6]])
     np.testing.assert_allclose(problem.table, [[0.1, 0.9], [0.9, 0.1], [0.5, 0.4], [0.5, 0.6]])
     np.testing.assert_array_equal(problem.spread(np.array([[1.0, 2.0]])), [[1.0, 0.0, 2.0]])
-    np.testing.assert_allclose(problem.corner, [0.9, 0.6])
     assert problem.full_information == pytest.approx(3 * (0.5 * 0.9 + 0.5 * 0.6))
     assert problem.scale == pytest.approx(3 * 0.9)
     assert (problem.n_arms, problem.n_values, problem.binned, problem.bins) == (2, 2, False, 12)

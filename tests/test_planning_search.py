@@ -19,7 +19,7 @@ from lmab._kernel.compiled import planning as compiled_lookahead
 from lmab._kernel.compiled import planning_search as compiled_search
 from lmab.model.categorical import Categorical
 from lmab.planning import search as search_module
-from lmab.planning.exact import binomials, n_states
+from lmab.planning.exact import Multisets, Sequences, Sets, States, binomials, state_values
 from lmab.planning.policies import vector_policy
 from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search, best_somewhere, undominated_arms
@@ -39,21 +39,54 @@ def problem(seed: int, horizon: int = 5, leaving: bool = False) -> Problem:
 @pytest.mark.parametrize("seed", range(5))
 def test_exact_blocks(seed):
     it, step = problem(seed), 3
-    table = binomials(len(it.table), it.horizon)
-    later = generator(seed).normal(size=n_states(len(it.table), step + 1))
+    states = Multisets(it)
+    later = generator(seed).normal(size=states.count(step + 1))
     answers = []
     for module in (reference_exact, compiled_exact):
-        values, symbols = np.empty(n_states(len(it.table), step)), np.zeros(step, np.int64)
+        values, symbols = np.empty(states.count(step)), np.zeros(step, np.int64)
         for part in np.array_split(values, 3):  # a block continues where the one before stopped
-            module.exact_block(it.weights, it.table, it.means, table, later, symbols, part)
+            module.exact_block(it.weights, it.table, it.means, states.binomials, later, symbols, part)
         answers.append(values)
     np.testing.assert_allclose(answers[1], answers[0], rtol=1e-12)
+    codes = states.codes(np.arange(len(answers[0])), step)
+    beliefs = it.weights * it.table[codes].prod(axis=1)
+    found = state_values(it, states, beliefs, codes, later).max(axis=1)
+    np.testing.assert_allclose(found, answers[0], rtol=1e-12)
 
 
 def test_ranks_count_every_multiset_once():
     table = binomials(4, 3)
     rows = [(i, j, k) for k in range(4) for j in range(k + 1) for i in range(j + 1)]
-    assert [reference_exact.rank(np.array(row), table) for row in rows] == list(range(n_states(4, 3)))
+    assert [reference_exact.rank(np.array(row), table) for row in rows] == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("kind", [Multisets, Sets, Sequences])
+def test_every_state_has_one_rank(kind):
+    it = Problem.of(lmab.LatentBandit.bernoulli([0.5, 0.5], np.full((2, 5), 0.5)), 4)
+    states = kind(it)
+    for step in range(4):
+        ranks = np.arange(states.count(step))
+        codes = states.codes(ranks, step)
+        assert len(np.unique(codes, axis=0)) == len(ranks)
+        assert codes.min(initial=0) >= 0
+        assert codes.max(initial=0) < it.n_codes
+        np.testing.assert_array_equal(states.ranks(codes), ranks)
+        if kind is not Sequences:
+            assert (np.diff(codes, axis=1) >= 0).all()
+        if kind is Sets:
+            assert not states.played(codes)[1].any()
+    assert states.total == sum(states.count(step) for step in range(4))
+
+
+def test_order_matters_only_if_likelihoods_of_steps_differ():
+    it = Problem.of(lmab.random_bandit(2, 3, rng=0), 3)
+    payoffs = np.concatenate([it.payoffs, 2 * it.payoffs])
+    other = it.with_steps(payoffs, np.repeat(it.tables, 2, axis=0), np.array([0, 0, 1, 1]))
+    assert isinstance(States.of(it), Multisets)
+    assert isinstance(States.of(other), Multisets)
+    assert isinstance(States.of(replace(it, repeats=False)), Sets)
+    tables = np.concatenate([it.tables, it.tables[:, ::-1]])
+    assert isinstance(States.of(it.with_steps(payoffs, tables, np.array([0, 0, 1, 1]))), Sequences)
 
 
 @pytest.mark.parametrize("seed", range(5))

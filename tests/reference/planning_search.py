@@ -55,12 +55,31 @@ from lmab._kernel.arrays import (
 from lmab._shapes import Array, Float, Integer
 
 
+def table(arms: Arms, steps: int) -> Float[Array, "D M"]:
+    """Return the observation likelihoods with `steps` to go."""
+    return arms.table[arms.at[steps]]
+
+
+def means(arms: Arms, steps: int) -> Float[Array, "A M"]:
+    """Return the mean rewards with `steps` to go."""
+    return arms.means[arms.at[steps]]
+
+
+def keys(arms: Arms, steps: int) -> Integer[Array, "D"]:
+    """Return the keys of the observations with `steps` to go."""
+    return arms.keys[arms.at[steps]]
+
+
+def values_per_arm(arms: Arms) -> int:
+    return arms.table.shape[1] // arms.means.shape[1]
+
+
 def run_trials(
     arms: Arms, price: Price, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float, work: int
 ) -> int:
     """Run trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
     spent = 0
-    while room(lower, upper, nodes, horizon, len(arms.table) // len(arms.means)):
+    while room(lower, upper, nodes, horizon, values_per_arm(arms)):
         path = _descend(arms, price, lower, upper, nodes, horizon, tolerance)
         for depth in range(len(path) - 1, -1, -1):
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
@@ -68,7 +87,7 @@ def run_trials(
                 _refresh(arms, price, upper, nodes, node, steps)
             _tighten_upper(arms, price, upper, nodes, node, steps, tolerated)
             _raise_lower(arms, lower, nodes, node, steps, tolerated)
-        spent += sum(int(lower.counts[t] + upper.counts[t]) for t in range(horizon)) * arms.table.size
+        spent += sum(int(lower.counts[t] + upper.counts[t]) for t in range(horizon)) * arms.table[0].size
         if gap(lower, nodes, horizon) <= tolerance:
             return CLOSED
         if spent >= work:
@@ -179,22 +198,22 @@ def _bounded(problem: _Problem, at: _Place) -> tuple[float, float]:
 def _priced_arms(problem: _Problem, at: _Place) -> Float[Array, "A"]:
     """Return upper bounds on the Q-values: the arm's bound, and if it exceeds the target those of its children."""
     arms, price, before = problem.arms, problem.price, at.steps - 1
-    problem.proof.spent[0] += arms.means.size
+    problem.proof.spent[0] += arms.means[0].size
     mass = at.x.sum()
     entropy = at.x @ (at.logs - price.log_prior) - mass * np.log(max(mass, TINY))
     values = at.x @ problem.charges.planes[at.steps] + price.rates[before] * entropy
-    n_values = len(arms.table) // len(arms.means)
+    n_values = values_per_arm(arms)
     for arm in np.flatnonzero(values > at.target):
         codes = range(arm * n_values, (arm + 1) * n_values)
-        exact = arms.means[arm] @ at.x + sum(_priced_child(problem, at, code) for code in codes)
+        exact = means(arms, at.steps)[arm] @ at.x + sum(_priced_child(problem, at, code) for code in codes)
         values[arm] = min(values[arm], exact)
     return np.asarray(values)
 
 
 def _priced_child(problem: _Problem, at: _Place, code: int) -> float:
     arms, price, before = problem.arms, problem.price, at.steps - 1
-    x = at.x * arms.table[code]
-    informed = at.logs - price.log_prior + problem.charges.logs[code]
+    x = at.x * table(arms, at.steps)[code]
+    informed = at.logs - price.log_prior + problem.charges.logs[arms.at[at.steps], code]
     mass = x.sum()
     bound = x @ (price.planes[before] + price.rates[before] * informed)
     return float(min(bound - price.rates[before] * mass * np.log(max(mass, TINY)), plane(arms, x, before)))
@@ -203,13 +222,14 @@ def _priced_child(problem: _Problem, at: _Place, code: int) -> float:
 def _solved(problem: _Problem, at: _Place, values: Float[Array, "A"]) -> tuple[float, float]:
     """Return the optimal value with two steps to go, or a bound as soon as it is proved to be at most the target."""
     arms, lower = problem.arms, problem.lower
-    n_values, highest, best = len(arms.table) // len(arms.means), -np.inf, -1
+    n_values, highest, best = values_per_arm(arms), -np.inf, -1
     while True:
         arm = int(values.argmax())
         if values[arm] <= max(at.target, highest):
             break
         codes = range(arm * n_values, (arm + 1) * n_values)
-        exact = arms.means[arm] @ at.x + sum((arms.last @ (at.x * arms.table[code])).max() for code in codes)
+        exact = means(arms, 2)[arm] @ at.x
+        exact += sum((arms.last @ (at.x * table(arms, 2)[code])).max() for code in codes)
         problem.proof.spent[0] += n_values * arms.last.size
         values[arm] = -np.inf
         if exact > highest:
@@ -223,12 +243,13 @@ def _solved(problem: _Problem, at: _Place, values: Float[Array, "A"]) -> tuple[f
 def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
     """Lower an arm's bound to the target by targets for its child beliefs, the loosest first."""
     arms, lower, close = problem.arms, problem.lower, problem.close * at.x.sum()
-    n_values = len(arms.table) // len(arms.means)
+    n_values = values_per_arm(arms)
     codes = np.arange(arm * n_values, (arm + 1) * n_values)
-    children, keys = at.x * arms.table[codes], [at.key + int(arms.keys[code]) for code in codes]
-    mean, known = float(arms.means[arm] @ at.x), problem.proof.known
+    children = at.x * table(arms, at.steps)[codes]
+    child_keys = [at.key + int(keys(arms, at.steps)[code]) for code in codes]
+    mean, known = float(means(arms, at.steps)[arm] @ at.x), problem.proof.known
     ups, lows = np.empty((2, n_values))
-    for z, (code, child, key) in enumerate(zip(codes.tolist(), children, keys, strict=True)):
+    for z, (code, child, key) in enumerate(zip(codes.tolist(), children, child_keys, strict=True)):
         ups[z] = _priced_child(problem, at, code)
         if key in known:
             ups[z], lows[z] = min(ups[z], known[key][0]), known[key][1]
@@ -253,11 +274,11 @@ def _pressed(problem: _Problem, at: _Place, arm: int) -> tuple[float, float]:
         target = lows[z] + rest * waiting[z] / gaps
         if ups[z] <= target:
             continue
-        logs = at.logs + problem.charges.logs[codes[z]]
-        child = _Place(children[z], logs, keys[z], at.steps - 1, target, float(lows[z]))
+        logs = at.logs + problem.charges.logs[arms.at[at.steps], codes[z]]
+        child = _Place(children[z], logs, child_keys[z], at.steps - 1, target, float(lows[z]))
         up, low = _bounded(problem, child)
-        up = min(up, known[keys[z]][0]) if keys[z] in known else up
-        known[keys[z]] = up, low
+        up = min(up, known[child_keys[z]][0]) if child_keys[z] in known else up
+        known[child_keys[z]] = up, low
         ups[z] = min(ups[z], up)
         if low > lows[z]:
             lows[z] = low
@@ -294,7 +315,7 @@ def _descend(
     nodes.
     """
     path, node, steps = [0], 0, horizon
-    n_values = len(arms.table) // len(arms.means)
+    n_values = values_per_arm(arms)
     while True:
         arm = _refresh(arms, price, upper, nodes, node, steps)
         steps, tolerance = steps - 1, tolerance * SHRINK
@@ -302,14 +323,16 @@ def _descend(
             return path
         excess, chosen = 0.0, -1
         for code in range(arm * n_values, (arm + 1) * n_values):
-            child = nodes.beliefs[node] * arms.table[code]
-            bound = _upper_value(arms, price, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps)
+            child = nodes.beliefs[node] * table(arms, steps + 1)[code]
+            key = nodes.keys[node] + keys(arms, steps + 1)[code]
+            bound = _upper_value(arms, price, upper, nodes, child, key, steps)
             extra = bound - _best_vector(lower, child, steps)[0] - tolerance * child.sum()
             if extra > excess:
                 excess, chosen = extra, code
         if chosen < 0:
             return path
-        child, key = nodes.beliefs[node] * arms.table[chosen], nodes.keys[node] + arms.keys[chosen]
+        child = nodes.beliefs[node] * table(arms, steps + 1)[chosen]
+        key = nodes.keys[node] + keys(arms, steps + 1)[chosen]
         node = find(nodes, key, child)
         if node < 0:
             node = add_node(arms, nodes, child, key, steps)
@@ -318,16 +341,17 @@ def _descend(
 
 def _refresh(arms: Arms, price: Price, upper: Upper, nodes: Nodes, node: int, steps: int) -> int:
     """Recompute the highest Q-values until the highest is fresh; update the node's upper bound and return that arm."""
-    values, fresh = nodes.values[node], np.zeros(len(arms.means), bool)
-    n_values = len(arms.table) // len(arms.means)
+    values, fresh = nodes.values[node], np.zeros(arms.means.shape[1], bool)
+    n_values = values_per_arm(arms)
     while not nodes.solved[node]:
         arm = int(values.argmax())
         if fresh[arm]:
             break
-        value = arms.means[arm] @ nodes.beliefs[node]
+        value = means(arms, steps)[arm] @ nodes.beliefs[node]
         for code in range(arm * n_values, (arm + 1) * n_values):
-            child = nodes.beliefs[node] * arms.table[code]
-            value += _upper_value(arms, price, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps - 1)
+            child = nodes.beliefs[node] * table(arms, steps)[code]
+            key = nodes.keys[node] + keys(arms, steps)[code]
+            value += _upper_value(arms, price, upper, nodes, child, key, steps - 1)
         values[arm] = min(values[arm], value)
         fresh[arm] = True
     nodes.upper[node] = min(nodes.upper[node], values.max())
@@ -417,15 +441,15 @@ def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, 
 
 def _backed_up(arms: Arms, lower: Lower, x: Float[Array, "M"], arm: int, steps: int) -> Float[Array, "M"]:
     """Return the vector of an arm that is followed by the best existing plans."""
-    n_values = len(arms.table) // len(arms.means)
-    vector = arms.means[arm].copy()
+    n_values = values_per_arm(arms)
+    vector = means(arms, steps)[arm].copy()
     for code in range(arm * n_values, (arm + 1) * n_values):
-        child = x * arms.table[code]
+        child = x * table(arms, steps)[code]
         if steps == 2:
             later = arms.last[int((arms.last @ child).argmax())]
         else:
             later = lower.vectors[steps - 1, :, _best_vector(lower, child, steps - 1)[1]]
-        vector += arms.table[code] * later
+        vector += table(arms, steps)[code] * later
     return vector
 
 

@@ -25,24 +25,23 @@ LONGEST = 32  # steps of a session up to which probabilities are multiplied; lon
 
 
 class Arms(NamedTuple):
-    """The planning problem: A arms, K of them candidates for the last step, D = A*Z codes, M types."""
+    """The planning problem: A arms, K of them candidates for the last step, D = A*Z codes, M types, S step tables."""
 
-    table: Float[Array, "D M"]
-    means: Float[Array, "A M"]
+    table: Float[Array, "S D M"]
+    means: Float[Array, "S A M"]
+    at: Integer[Array, "T"]  # by steps to go, the number of the step's table
     names: Integer[Array, "A"]  # the caller's number of each arm
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
     last_names: Integer[Array, "K"]
-    scale: Float[Array, "T"]  # by steps to go, the factor of the two rows below: the steps, or 1 with attrition
+    scale: Float[Array, "T"]  # by steps to go, the factor of the two rows below: the steps, or 1 unless uniform
     corner: Float[Array, "T M"]  # value if the type is known, divided by `scale`: K_t
     spread: Float[Array, "T M"]  # best minus worst value if the type is known, divided by `scale`: K_t - k_t
-    stays: Float[Array, "L M"]  # the probability that a session continues after each arm; no rows without attrition
-    flat: Bool[
-        Array, "A"
-    ]  # the arm's observations have the same probabilities in every type, and there is no attrition
-    columns: Float[Array, "M D"]  # the transposed table
-    entropies: Float[Array, "M D"]  # p log p of every p in the columns
-    order: Integer[Array, "D M"]  # the types by the probability of the code
-    keys: Integer[Array, "D"]  # random numbers; their sums identify multisets of codes
+    stays: Float[Array, "L A M"]  # probability that a session continues after each arm; L = S, or 0 without attrition
+    flat: Bool[Array, "A"]  # the arm's observations have the same probabilities in every type, no attrition, S = 1
+    columns: Float[Array, "S M D"]  # the transposed table
+    entropies: Float[Array, "S M D"]  # p log p of every p in the columns
+    order: Integer[Array, "S D M"]  # the types by the probability of the code
+    keys: Integer[Array, "S D"]  # random numbers; their sums identify multisets of codes
 
 
 class BetaGrid(NamedTuple):
@@ -75,8 +74,8 @@ class Charges(NamedTuple):
     """Bounds on Q-values: planes[t] . x + rates[t - 1] * (relative entropy of x) is at least the arm's Q-value at x."""
 
     planes: Float[Array, "T M A"]
-    logs: Float[Array, "D M"]  # logarithms of the table
-    entropies: Float[Array, "D M"]  # p log p of every p in the table
+    logs: Float[Array, "S D M"]  # logarithms of the table
+    entropies: Float[Array, "S D M"]  # p log p of every p in the table
     last: Float[Array, "M K"]  # means of the arms for the last step
 
 
@@ -168,9 +167,9 @@ def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: in
     node = int(nodes.counts[0])
     nodes.counts[0] += 1
     nodes.beliefs[node] = x
-    means = arms.means @ x
+    means = arms.means[arms.at[steps]] @ x
     if len(arms.stays):
-        nodes.values[node] = means + (arms.stays * arms.corner[steps - 1]) @ x
+        nodes.values[node] = means + (arms.stays[arms.at[steps]] * arms.corner[steps - 1]) @ x
     else:
         nodes.values[node] = np.where(arms.flat, steps * means, means + plane(arms, x, steps - 1))
     nodes.upper[node] = plane(arms, x, steps)

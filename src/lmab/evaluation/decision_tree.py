@@ -24,8 +24,8 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import Rewards
-from ..planning.once.backups import UsedPlans, at_children
-from ..planning.once.lookahead import OnceLookaheadPolicy
+from ..planning.lookahead import NoRepeatLookaheadPolicy
+from ..planning.no_repeats.backups import NoRepeatVectors, at_children
 from ..planning.policies import VectorPolicy
 from ..planning.problem import Problem
 from ..policies.histories import NONE, Decisions, InitialStates, enumerate_histories
@@ -271,13 +271,13 @@ class ImprovedOnce:
         self, bandit: LatentBandit, branches: Branches, values: list[Float[Array, "_ M"]], horizon: int
     ) -> None:
         self._problem = Problem.of(bandit, horizon, bins=2)
-        self._memory = OnceLookaheadPolicy(bandit, horizon=horizon, bins=2)
-        self._later = [UsedPlans.none(self._problem)]  # with 1 step to go the best arm left follows
+        self._memory = NoRepeatLookaheadPolicy(bandit, horizon=horizon, bins=2)
+        self._later = [NoRepeatVectors.none(self._problem)]  # with 1 step to go the best arm left follows
         for steps in range(2, horizon):
             worth = branches.worth(values, steps)[:, self._problem.types]
             used = np.zeros((len(worth), bandit.n_arms), bool)
             used[:, branches.arms] = branches.used[steps - 1]
-            self._later.append(UsedPlans(worth, np.zeros(len(worth), np.int64), used))
+            self._later.append(NoRepeatVectors(worth, np.zeros(len(worth), np.int64), used))
 
     def start(self, n: int) -> State:
         return self._memory.start(n)

@@ -16,34 +16,48 @@ _WIDTH = 1 << 14  # arm sets of one length that `best_fixed_sequence` keeps; the
 _NEVER = -1e200  # value of a sequence that is longer than the number of remaining arms
 
 
-def constant_arm_values(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> Float[Array, "T A M"]:
-    """Return the values of playing an arm at each of 0, 1, ..., H steps, for each type: v_t = R + s v_(t-1)."""
-    values = np.zeros((horizon + 1, *means.shape))
+def constant_arm_values(
+    means: Float[Array, "*H A M"], stays: Float[Array, "*H A M"], horizon: int
+) -> Float[Array, "T A M"]:
+    """Return the values of playing each arm at all of 0, 1, ..., H steps, by type: v_t = R + s v_(t-1).
+
+    Both arrays are those of every step, or a row of arrays by steps to go 1, ..., H.
+    """
+    means, stays = _by_step(means, horizon), _by_step(stays, horizon)
+    values = np.zeros((horizon + 1, *means.shape[1:]))
     for steps in range(1, horizon + 1):
-        values[steps] = means + stays * values[steps - 1]
+        values[steps] = means[steps - 1] + stays[steps - 1] * values[steps - 1]
     return values
 
 
 class KnownTypeValues(NamedTuple):
-    """Values of the best and of the worst policy for 0, 1, ..., H steps to go if the type is known."""
+    """Values of the best and of the worst policy with 0, 1, ..., H steps to go if the type is known."""
 
     best: Float[Array, "T M"]
     worst: Float[Array, "T M"]
 
 
-def known_type_values(means: Float[Array, "A M"], stays: Float[Array, "A M"], horizon: int) -> KnownTypeValues:
-    """Return the values for a known type: the best is K_t = max_a R_a + s_a K_(t-1), the worst takes the minimum."""
-    best, worst = np.zeros((2, horizon + 1, means.shape[1]))
+def known_type_values(means: Float[Array, "*H A M"], stays: Float[Array, "*H A M"], horizon: int) -> KnownTypeValues:
+    """Return the values for a known type: the best is K_t = max_a R_a + s_a K_(t-1), an upper bound for all policies.
+
+    Both arrays are those of every step, or a row of arrays by steps to go 1, ..., H.
+    """
+    means, stays = _by_step(means, horizon), _by_step(stays, horizon)
+    best, worst = np.zeros((2, horizon + 1, means.shape[2]))
     for steps in range(1, horizon + 1):
-        best[steps] = (means + stays * best[steps - 1]).max(axis=0)
-        worst[steps] = (means + stays * worst[steps - 1]).min(axis=0)
+        best[steps] = (means[steps - 1] + stays[steps - 1] * best[steps - 1]).max(axis=0)
+        worst[steps] = (means[steps - 1] + stays[steps - 1] * worst[steps - 1]).min(axis=0)
     return KnownTypeValues(best, worst)
+
+
+def _by_step(array: Float[Array, "*H A M"], horizon: int) -> Float[Array, "H A M"]:
+    return np.broadcast_to(array, (horizon, *array.shape[-2:]))
 
 
 def known_type_values_without_repeats(
     means: Float[Array, "A M"], stays: Float[Array, "A M"], played: Bool[Array, "n A"], steps: int
 ) -> Float[Array, "n M"]:
-    """Return the largest expected reward of `steps` distinct unplayed arms for each known type.
+    """Return the largest expected reward of `steps` distinct mask_unplayed arms for each known type.
 
     If fewer arms remain, all of them are played. Playing a before b is at least as good as b before a if R_a (1 - s_b)
     >= R_b (1 - s_a), whatever follows. So every set is best played in decreasing order of R / (1 - s), and one dynamic

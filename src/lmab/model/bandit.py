@@ -198,6 +198,19 @@ class LatentBandit:
         shown = self.channel()
         return channel._replace(table=np.ascontiguousarray(shown.reshape(self.n_types, -1).T))
 
+    def informative_table(self, types: Integer[Array, "K"], bins: int) -> Float[Array, "D K"]:
+        """Return likelihoods of observations that are at least as informative as continuous rewards, for some types.
+
+        The value of a problem with these observations is an upper bound on the value with the rewards.
+        """
+        assert not isinstance(self.rewards, Categorical)
+        some = self.rewards.relabel(types=types.tolist())
+        weights = self.weights[types]
+        total = float(weights.sum())
+        weights = weights / total if total > 0 else np.full(len(types), 1 / len(types))
+        leaving = None if self.leaving is None else self.leaving[types]
+        return some.informative_table(weights, bins, leaving)
+
     def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         """Return the likelihood of rewards in sessions that continue, up to one factor per row, for belief updates.
 

@@ -78,6 +78,16 @@ class Counts:
         table = np.diff(np.concatenate([ends[0], below, ends[1]], axis=1), axis=1).reshape(-1, self.n_types)
         return Channel(np.ascontiguousarray(table), middle, edges)
 
+    def informative_table(
+        self, weights: Float[Array, "M"], bins: int, leaving: Float[Array, "M A Z"] | None = None
+    ) -> Float[Array, "D M"]:
+        """Return likelihoods of observations that are at least as informative as the counts, and that the session
+        continues.
+        """
+        from .informative_channel import informative_counts
+
+        return informative_counts(self.means.T, bins, None if leaving is None else leaving.transpose(1, 0, 2))
+
     def places(self, rewards: Float[Array, "n"], n_places: int) -> Integer[Array, "n"]:
         """Return the column of `leaving` of each count; the last column also stands for all larger counts.
 

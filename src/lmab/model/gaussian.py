@@ -70,6 +70,12 @@ class Gaussian:
         halves = self._quantiles(weights, 2 * bins)  # edges, alternating with the values of the bins between them
         return Channel(self._bin_table(halves[:, 1::2]), halves[:, ::2], halves[:, 1::2])
 
+    def informative_table(self, weights: Float[Array, "M"], bins: int, leaving: None = None) -> Float[Array, "D M"]:
+        """Return likelihoods of observations that are at least as informative as the rewards."""
+        from .informative_channel import informative_normal
+
+        return informative_normal(self.means.T, np.full(self.n_arms, self.scale), weights, bins)
+
     def _quantiles(self, weights: Float[Array, "M"], parts: int) -> Float[Array, "A E"]:
         """Return parts - 1 quantiles of the rewards of every arm over all types, by bisection."""
         from scipy.special import ndtr

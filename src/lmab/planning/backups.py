@@ -56,19 +56,19 @@ class QuickLookahead:
 
     @classmethod
     def of(cls, problem: Problem) -> QuickLookahead:
-        arms = _ends(problem)
-        channels = problem.table.reshape(problem.n_arms, problem.n_values, -1)
-        each, lengths, whole = problem.means[arms], np.arange(problem.horizon + 1.0), problem.people_leave
+        arms, (means, table, stays) = _ends(problem), problem.mean_step
+        channels = table.reshape(problem.n_arms, problem.n_values, -1)
+        each, lengths, whole = means[arms], np.arange(problem.horizon + 1.0), problem.people_leave
         if whole:
             share = problem.weights / problem.weights.sum()
-            lengths = np.append(0.0, np.cumsum(float(problem.stays.mean(axis=0) @ share) ** lengths[:-1]))
+            lengths = np.append(0.0, np.cumsum(float(stays.mean(axis=0) @ share) ** lengths[:-1]))
             steps = max(problem.horizon - 1, 1)
             each = problem.always(steps)[arms] / lengths[steps]
         else:
             channels = channels[:, :-1]
         pairs = np.einsum("azm,km->zmak", channels, each, dtype=np.float32, casting="same_kind")
         moments = np.ascontiguousarray(pairs.reshape(*pairs.shape[:2], -1))
-        return cls(single(problem.means.T), single(each.T), moments, lengths, whole)
+        return cls(single(means.T), single(each.T), moments, lengths, whole)
 
     def values(self, beliefs: Float[Array, "n M"], remaining: int) -> Float[Array, "n A"]:
         """Q-values on beliefs in single precision."""
@@ -92,7 +92,7 @@ class QuickLookahead:
 
 def _ends(problem: Problem) -> Integer[Array, "K"]:
     """The arms that are best where most of the weight is, and those with the best means over all."""
-    means = problem.always(problem.horizon) if problem.people_leave else problem.means
+    means = problem.means if problem.is_uniform else problem.always(problem.horizon)
     share = np.bincount(means.argmax(axis=0), problem.weights, problem.n_arms)
     best = np.argsort(-share, kind="stable")[: _ENDS * 3 // 4]
     overall = np.argsort(-(means @ problem.weights), kind="stable")[: _ENDS // 4]
@@ -108,15 +108,15 @@ def useful_arms(problem: Problem) -> Integer[Array, "K"]:
     """
     if problem.n_arms <= _MANY:
         return np.arange(problem.n_arms)
-    n_types, rng = len(problem.weights), np.random.default_rng(0)
+    n_types, rng, (means, table, _) = len(problem.weights), np.random.default_rng(0), problem.mean_step
     prior = problem.weights / problem.weights.sum()
     shapes = np.stack([np.full(n_types, 0.5), n_types * prior + 1e-3])
     beliefs = np.concatenate([prior[None], np.eye(n_types), *(rng.dirichlet(a, _BELIEFS // 2) for a in shapes)])
     reach = np.concatenate([np.full(1 + n_types, problem.horizon), np.full(_BELIEFS, _DEEP)])
-    table = problem.table.reshape(problem.n_arms, -1, n_types)
+    table = table.reshape(problem.n_arms, -1, n_types)
     spread = sum(beliefs @ (part**2).T - (beliefs @ part.T) ** 2 for part in np.moveaxis(table, 1, 0))
-    paying, telling = _by_rank(beliefs @ problem.means.T, reach), _by_rank(spread, reach)
-    first = np.argsort(-(problem.means @ prior), kind="stable")[: problem.horizon]  # what a fixed sequence needs
+    paying, telling = _by_rank(beliefs @ means.T, reach), _by_rank(spread, reach)
+    first = np.argsort(-(means @ prior), kind="stable")[: problem.horizon]  # what a fixed sequence needs
     count = max(_FEW, 2 * problem.horizon)
     order = np.concatenate([first, paying[: count - count // _TELLING], telling, paying])
     found = order[np.sort(np.unique(order, return_index=True)[1])]
@@ -150,7 +150,8 @@ class Rounds:
         self.problem = problem = problem if len(self._arms) == problem.n_arms else problem.among(self._arms)
         self._rng, self._stop = rng, stop
         self._quick = QuickLookahead.of(problem)
-        self._keys = rng.integers(1 << 40, size=len(problem.table))
+        self._means = [single(means.T) for means in problem.payoffs]
+        self._keys = rng.integers(1 << 40, size=problem.tables.shape[:2])
 
     def run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
         """Vectors that improve on `sets` at the beliefs of n sessions; those found when `stop` says so.
@@ -172,7 +173,7 @@ class Rounds:
             if self._stop():
                 break
             later = join(sets[remaining - 2], found[remaining - 2])[0]
-            found[remaining - 1] = backup(self.problem, beliefs, candidates, later, sets[remaining - 1][0])
+            found[remaining - 1] = backup(self.problem, remaining, beliefs, candidates, later, sets[remaining - 1][0])
         return found
 
     def look_ahead(self, sets: list[VectorSet]) -> VectorSet:
@@ -180,7 +181,8 @@ class Rounds:
         problem = self._whole
         starts = problem.weights[None] if problem.priors is None else problem.priors
         everything = np.tile(np.arange(problem.n_arms), (len(starts), 1))
-        return backup(problem, starts, everything, sets[-2][0], sets[-1][0], precision=np.float64)
+        earlier, now = sets[-2][0], sets[-1][0]
+        return backup(problem, problem.horizon, starts, everything, earlier, now, precision=np.float64)
 
     def _starts(self, n: int) -> tuple[Float[Array, "n M"], Integer[Array, "n"]]:
         """The beliefs at which n sessions begin, some at every prior, and the number of each session's belief.
@@ -212,9 +214,9 @@ class Rounds:
             candidates = self._candidates(distinct, remaining, sets[remaining - 1])
             visited[remaining] = (distinct, candidates)
             arms = candidates[group.ravel(), self._places(n, candidates.shape[1])]
-            codes = observe(problem, types, arms, rng)
-            keys = keys + self._keys[codes]
-            beliefs = beliefs * problem.table[codes]
+            codes = observe(problem, remaining, types, arms, rng)
+            keys = keys + self._keys[problem.step_tables[remaining], codes]
+            beliefs = beliefs * problem.step(remaining).table[codes]
             if problem.people_leave:
                 beliefs, keys, types = stayed(problem, beliefs, keys, rng)
             beliefs /= beliefs.sum(axis=1, keepdims=True)
@@ -234,12 +236,13 @@ class Rounds:
         order = np.argsort(-np.take_along_axis(values, best, axis=1), axis=1)
         best = np.take_along_axis(best, order, axis=1)
         own = plans[1][(quick @ single(plans[0].T)).argmax(axis=1)]
-        greedy = (quick @ self._quick.means).argmax(axis=1)
+        greedy = (quick @ self._means[self.problem.step_tables[remaining]]).argmax(axis=1)
         return np.column_stack([best[:, :1], own, best[:, 1:], greedy])
 
 
 def backup(
     problem: Problem,
+    remaining: int,
     beliefs: Float[Array, "n M"],
     candidates: Integer[Array, "n c"],
     later: Float[Array, "K M"],
@@ -256,7 +259,7 @@ def backup(
         part = slice(start, min(start + block, n))
         rows = np.repeat(np.arange(start, part.stop), count)
         tried = candidates[part].ravel()
-        vectors = _continued(problem, beliefs, rows, tried, later, columns)
+        vectors = _continued(problem, remaining, beliefs, rows, tried, later, columns)
         worth = np.einsum("rm,rm->r", vectors, beliefs[rows]).reshape(-1, count)
         winner = np.arange(len(worth)) * count + worth.argmax(axis=1)
         best[part], arms[part] = vectors[winner], tried[winner]
@@ -266,6 +269,7 @@ def backup(
 
 def _continued(
     problem: Problem,
+    remaining: int,
     beliefs: Float[Array, "n M"],
     rows: Integer[Array, "r"],
     arms: Integer[Array, "r"],
@@ -273,13 +277,13 @@ def _continued(
     columns: Float[Array, "M K"],
 ) -> Float[Array, "r M"]:
     """The vector of: this arm, then after each value the `later` plan that is best at the belief it leads to."""
-    n_values = problem.n_values
+    n_values, step = problem.n_values, problem.step(remaining)
     here = beliefs.astype(columns.dtype)
     # Scores of the last value are what the others leave, unless people leave too.
     rest = None if problem.people_leave else (here @ columns)[rows]
-    vectors = problem.means[arms]
+    vectors = step.means[arms]
     for z in range(n_values):
-        likelihood = problem.table[arms * n_values + z]
+        likelihood = step.table[arms * n_values + z]
         scores = rest
         if scores is None or z < n_values - 1:
             scores = (here[rows] * likelihood.astype(columns.dtype)) @ columns
@@ -296,10 +300,15 @@ def _distinct(vectors: Float[Array, "n M"], arms: Integer[Array, "n"], keep: Arr
 
 
 def observe(
-    problem: Problem, types: Integer[Array, "n"], arms: Integer[Array, "n"], rng: np.random.Generator
+    problem: Problem,
+    remaining: int,
+    types: Integer[Array, "n"],
+    arms: Integer[Array, "n"],
+    rng: np.random.Generator,
 ) -> Integer[Array, "n"]:
+    """Return the codes of random observations of these arms by sessions of these types."""
     codes = arms[:, None] * problem.n_values + np.arange(problem.n_values)
-    cumulative = problem.table[codes, types[:, None]].cumsum(axis=1)
+    cumulative = problem.step(remaining).table[codes, types[:, None]].cumsum(axis=1)
     values = (cumulative <= rng.random((len(arms), 1)) * cumulative[:, -1:]).sum(axis=1)
     return codes[np.arange(len(arms)), np.minimum(values, problem.n_values - 1)]
 

@@ -3,39 +3,115 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
 
 from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields, optional
 from ..errors import Status
 from .backups import fixed_arms
-from .exact import STATE_BYTES, all_states, solved
-from .once.certified import plan_once_certified
-from .once.exact import fits, solved_once
+from .exact import STATE_BYTES, n_states, plan_exactly, seconds_needed
+from .no_repeats.relaxation import NoRepeatSearch
 from .policies import vector_policy
 from .problem import Clock, Plan, Problem
 from .search import MEMORY_LIMIT, Search
 
-_OPEN = 16  # batches of trials after which the search counts as open, and linear programs look for superfluous arms
-_GLANCE = 1 << 21  # multiplications spent on trials before each of them
+_LP_BATCH = 16  # batches after which linear programs look for dominated arms, which then pay off
+_LP_DELAY = 16  # times as many batches before these with several priors or attrition: batches are smaller then
+_SHORT_TRIAL_WORK = 1 << 21  # multiplications spent on trials before each of the first rounds of backups
 _ROUNDS = (12, 60)  # sessions of the first rounds of backups
-_MANY = 16  # times as many batches before these, with several priors or where people leave: batches are smaller then
-_PRICE = 3  # batches after which the information price is asked for: easy plans are done by then
-_PRICE_LEAVE = 1  # the same where people leave: there it is worth more than what trials find meanwhile
-_COARSE = 0.98  # part of the gap that trials tolerate where people leave: long sessions are looked through evenly
-_GRIDS = {0: 1 << 18, 1: 1 << 20, 2: 1 << 22, 16: 1 << 24}  # by batch: weights of a grid, where people leave
-_AGAIN = frozenset(first << k for first in (4, 6) for k in range(20))  # batches before which many arms are backed up
+_BOUND_BATCH, _BOUND_BATCH_WITH_ATTRITION = 3, 1  # batches before the information bound: easy plans need none
+_BACKUP_BATCHES = frozenset(first << k for first in (4, 6) for k in range(20))  # before which many arms are backed up
+_GRIDS = {0: 1 << 18, 1: 1 << 20, 2: 1 << 22, 16: 1 << 24}  # by batch: weights of a grid of beliefs, with attrition
+_ATTRITION_TOLERANCE = 0.98  # part of the gap that trials tolerate with attrition: long sessions are explored evenly
+_FEW_STATES = 1_000_000  # without repeats, dynamic programming over so many states takes less time than a search
+_LOWER_TIME, _PART_OF_GAP = 0.5, 0.3  # binned rewards: share of the time for plans, and of the gap for each search
+_MOST_BINS = 200  # of the observations that are more informative than continuous rewards
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
+_ADVICE = {
+    Status.TIME_LIMIT: "a longer time_limit would close more of the gap",
+    Status.MEMORY_LIMIT: "a larger memory_limit would close more of the gap",
+    Status.INTERRUPTED: "",
+}
+
+
+class _Run:
+    """State of a search that the rules of the schedule look at."""
+
+    def __init__(self, planner: Certified, search: Search, clock: Clock) -> None:
+        self.planner, self.search, self.clock = planner, search, clock
+        self.many, self.has_attrition = len(search.roots) > 1, bool(search.problem.people_leave)
+        n = planner.n_beliefs
+        self.rounds = [n] if self.many else [few for few in _ROUNDS if few < n] + [n] * 2
+        self.batch = -len(self.rounds)  # below 0: rounds of backups; then batches of trials
+        few = max(_LP_BATCH, search.problem.n_arms**2 // 100)  # after about as long as the linear programs take
+        self.lp_batch = _LP_DELAY * few if self.many or self.has_attrition else few
+        late = _BOUND_BATCH_WITH_ATTRITION if self.has_attrition else _BOUND_BATCH
+        self.bound_batch = -1 if self.many else 0 if search.wide else late
+
+    @property
+    def tolerance(self) -> float:
+        return self.planner.tolerance(self.search.problem, self.search.lower_bound)
+
+    @property
+    def gap(self) -> float:
+        return self.search.upper_bound - self.search.lower_bound
+
+    @property
+    def end(self) -> Status | None:
+        """The reason to stop, or None."""
+        if self.gap <= self.tolerance:
+            return Status.CERTIFIED
+        if self.clock.expired:
+            return Status.TIME_LIMIT
+        return Status.MEMORY_LIMIT if self.search.full else None
+
+    def trials(self) -> None:
+        coarse = self.has_attrition and not self.many
+        self.search.advance(max(self.tolerance, _ATTRITION_TOLERANCE * self.gap) if coarse else self.tolerance)
+
+
+class _Rule(NamedTuple):
+    """One row of the schedule."""
+
+    applies: Callable[[_Run], bool]
+    act: Callable[[_Run], object]
+
+
+#: In every batch the rules that apply act from the top to the bottom, until the gap is closed.
+_SCHEDULE = (
+    # Rounds of backups, each after a short trial: easy plans close there. Several priors: bound, backups, proofs.
+    _Rule(lambda run: run.batch < 0 and run.many, lambda run: run.search.add_information_bound(run.clock)),
+    _Rule(lambda run: run.batch < 0 and not run.many, lambda run: run.search.advance(run.tolerance, _SHORT_TRIAL_WORK)),
+    _Rule(lambda run: run.batch < 0, lambda run: run.search.back_up(run.rounds[run.batch])),
+    _Rule(lambda run: run.batch < 0 and run.many, lambda run: run.search.prove(run.tolerance, run.clock)),
+    # Then trials, with what pays off in searches that stay open.
+    _Rule(lambda run: run.batch == run.lp_batch, lambda run: run.search.drop_dominated_arms(run.clock)),
+    _Rule(
+        lambda run: run.has_attrition and run.batch in _GRIDS,
+        lambda run: run.search.add_grid_bound(_GRIDS[run.batch], run.clock),
+    ),
+    _Rule(lambda run: run.batch == run.bound_batch, lambda run: run.search.add_information_bound(run.clock)),
+    _Rule(  # trials found better arms than backups had tried
+        lambda run: run.search.wide and run.batch in _BACKUP_BATCHES,
+        lambda run: run.search.back_up(run.planner.n_beliefs),
+    ),
+    _Rule(lambda run: run.batch >= 0, _Run.trials),
+)
 
 
 @dataclass(frozen=True)
 class Certified:
     """Search until upper - lower <= gap * |lower| (or <= `absolute`): a proof that nothing is better by more.
 
-    Before the search takes more than `memory_limit` bytes it stops, as it does at the time limit. A search that stops
-    for another reason than time before the gap is reached is followed by dynamic programming (`Exact`) if that is
-    possible in the time that is left.
+    Before the search takes more than `memory_limit` bytes it stops, as it does at the time limit. A search that reaches
+    the memory limit before the gap is followed by dynamic programming (`Exact`) if that is possible in the time that is
+    left. For continuous rewards and counts the lower bound is that of a plan for rewards in bins, and the upper bound
+    that of observations which are at least as informative as the rewards.
 
-    A plan for people of many priors searches in `threads` threads, None for all cores; the result is the same to the
+    A plan for persons with many priors searches in `threads` threads, None for all cores; the result is the same to the
     bit for any number.
 
     A relative gap says little when values are near 0 (rewards of both signs): give `absolute` then.
@@ -64,118 +140,129 @@ class Certified:
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         if problem.priors is None and (problem.best_everywhere() is not None or problem.horizon == 1):
             return _one_arm(problem, clock)
+        if problem.binned and problem.horizon > 1:
+            return self._solve_binned(problem, clock)
         search = Search(problem, self.seed, self.memory_limit, self.threads)
         try:
-            if problem.horizon == 1:  # Several priors: the last step is known.
-                for nodes, worth in zip(search.roots, search.lower_bounds.tolist(), strict=True):
-                    nodes.upper[0] = worth
+            if problem.horizon == 1:  # several priors: the value of the last step is known
+                for nodes, value in zip(search.roots, search.lower_bounds.tolist(), strict=True):
+                    nodes.upper[0] = value
                 clock.record(search.lower_bound, search.upper_bound)
-                return self._plan(search, clock, Status.CERTIFIED)
-            search.look_ahead(clock)
-            clock.record(search.lower_bound, search.upper_bound)
+                return self._plan(search, search, clock, Status.CERTIFIED)
             reason = self._run(search, clock)
-            exact = self._solved_in_the_time_left(problem, clock) if reason == Status.MEMORY_LIMIT else None
-            if exact is not None:
+            if reason == Status.MEMORY_LIMIT and (exact := self._solved_in_the_time_left(problem, clock)) is not None:
                 return exact
         except KeyboardInterrupt:
             reason = Status.INTERRUPTED
         clock.record(search.lower_bound, search.upper_bound)
         if problem.people is not None:
-            search.prove_for(*problem.people, self._tolerance(problem, search.lower_bound), clock)
-        return self._plan(search, clock, reason)
+            search.prove_for(*problem.people, self.tolerance(problem, search.lower_bound), clock)
+        return self._plan(search, search, clock, reason)
+
+    def _solve_binned(self, problem: Problem, clock: Clock) -> Plan:
+        """Plan for rewards in bins, which sessions can observe; bound by observations that are more informative."""
+        finer = replace(self, gap=self.gap * _PART_OF_GAP, absolute=self.absolute * _PART_OF_GAP)
+        lower = above = Search(problem, self.seed, self.memory_limit, self.threads)
+        reason, upper, bins = Status.HEURISTIC, problem.full_information, problem.n_values
+        proved = -np.inf
+        try:
+            reason = finer._run(lower, clock.part(_LOWER_TIME))
+            proved = lower.lower_bound
+            clock.record(proved, upper)
+            while upper - proved > self.tolerance(problem, proved) and bins <= _MOST_BINS and not clock.expired:
+                above = Search(problem.informative(bins), self.seed, self.memory_limit, self.threads)
+                for steps, vectors in enumerate(lower.sets(), start=1):
+                    above.add_vectors(steps, vectors)  # with more information the same plans earn no less
+                reason = finer._run(above, clock.part(1.0))
+                upper, bins = min(upper, above.upper_bound), 2 * bins
+                clock.record(proved, upper)
+        except KeyboardInterrupt:
+            reason, proved = Status.INTERRUPTED, lower.lower_bound
+        clock.record(proved, upper)
+        tolerance = self.tolerance(problem, proved)
+        if problem.people is not None and above is not lower:
+            above.prove_for(*problem.people, tolerance, clock)
+        if upper - proved <= tolerance:
+            reason = Status.CERTIFIED
+        elif reason == Status.CERTIFIED:
+            reason = Status.TIME_LIMIT if clock.expired else Status.HEURISTIC
+        return self._plan(lower, above, clock, reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        problem = replace(problem, repeats=False)
+        small = problem.priors is None and n_states(problem) <= _FEW_STATES
+        search = None
         try:
-            exact = solved_once(problem, clock) if problem.priors is None and fits(problem) else None
-            return self._search_once(problem, clock) if exact is None else exact
+            exact = plan_exactly(problem, clock) if small else None
+            if exact is not None and (not problem.binned or exact.gap <= self.gap):
+                return exact if not problem.binned else replace(exact, status=Status.CERTIFIED)
+            search = self._no_repeat_search(problem, clock)
+            return search.plan()
         except KeyboardInterrupt:
             clock.time_limit = 0.0
-            return replace(self._search_once(problem, clock), status=Status.INTERRUPTED)
+            return replace((search or self._no_repeat_search(problem, clock)).plan(), status=Status.INTERRUPTED)
 
-    def _solved_in_the_time_left(self, problem: Problem, clock: Clock) -> Plan | None:
-        """Return the optimal plan where the search takes too much memory but a table of values does not."""
-        if problem.priors is not None or problem.binned or STATE_BYTES * all_states(problem) > self.memory_limit:
-            return None
-        return solved(problem, clock)
-
-    def _search_once(self, problem: Problem, clock: Clock) -> Plan:
-        return plan_once_certified(
+    def _no_repeat_search(self, problem: Problem, clock: Clock) -> NoRepeatSearch:
+        return NoRepeatSearch(
             problem,
             clock,
-            tolerance=lambda lower: self._tolerance(problem, lower),
+            tolerance=lambda lower: self.tolerance(problem, lower),
             n_beliefs=self.n_beliefs,
             seed=self.seed,
             memory_limit=self.memory_limit,
         )
 
-    def _run(self, search: Search, clock: Clock) -> Status:
-        """Small rounds of backups first, with a trial after each: easy plans close there. Then batches of trials.
+    def _solved_in_the_time_left(self, problem: Problem, clock: Clock) -> Plan | None:
+        """Return the optimal plan if a table of values fits into the memory limit and the time that is left."""
+        if problem.priors is not None or STATE_BYTES * n_states(problem) > self.memory_limit:
+            return None
+        return None if seconds_needed(problem) > clock.seconds_left else plan_exactly(problem, clock)
 
-        Where there are several priors, the price comes first, and one round begins with sessions of all of them.
-        """
-        many = len(search.roots) > 1
-        rounds = [self.n_beliefs] if many else [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
-        if many:
-            search.add_information_bound(clock)
-        for batch in itertools.count(-len(rounds)):
+    def _run(self, search: Search, clock: Clock) -> Status:
+        """Follow the schedule until the gap is closed, the time is over or the memory is full."""
+        search.look_ahead(clock)
+        run = _Run(self, search, clock)
+        for batch in itertools.count(run.batch):
+            run.batch = batch
             clock.record(search.lower_bound, search.upper_bound)
-            tolerance = self._tolerance(search.problem, search.lower_bound)
-            if search.upper_bound - search.lower_bound <= tolerance:
-                return Status.CERTIFIED
-            if clock.expired:
-                return Status.TIME_LIMIT
-            if search.full:
-                return Status.MEMORY_LIMIT
-            if batch < 0:
-                if not many:
-                    search.advance(tolerance, _GLANCE)
-                if search.upper_bound - search.lower_bound > tolerance:
-                    search.back_up(rounds[batch])
-                if many:
-                    search.prove(self._tolerance(search.problem, search.lower_bound), clock)
-                continue
-            leave = search.problem.people_leave
-            programs = max(_OPEN, search.problem.n_arms**2 // 100)  # after about as long as they take
-            if batch == (_MANY * programs if many or leave else programs):
-                search.drop_dominated_arms(clock)
-            if leave and batch in _GRIDS:
-                search.add_grid_bound(_GRIDS[batch], clock)
-                if search.upper_bound - search.lower_bound <= tolerance:
-                    continue
-            if batch == (0 if search.wide else _PRICE_LEAVE if leave else _PRICE) and not many:
-                search.add_information_bound(clock)
-            if search.wide and batch in _AGAIN:  # trials found better arms than backups had tried
-                search.back_up(self.n_beliefs)
-            gap = search.upper_bound - search.lower_bound
-            search.advance(max(tolerance, _COARSE * gap) if leave and not many else tolerance)
+            if (end := run.end) is not None:
+                return end
+            for rule in _SCHEDULE:
+                if rule.applies(run):
+                    rule.act(run)
+                    if run.gap <= run.tolerance:
+                        break
         raise AssertionError
 
-    def _tolerance(self, problem: Problem, lower: float) -> float:
+    def tolerance(self, problem: Problem, lower: float) -> float:
+        """Return the gap that is small enough, given the lower bound."""
         return max(self.gap * abs(lower), self.absolute, _ROUNDING * problem.scale)
 
-    def _plan(self, search: Search, clock: Clock, reason: Status) -> Plan:
-        problem = search.problem
-        lower, upper = clock.trace[-1][1:]
+    def _plan(self, search: Search, above: Search, clock: Clock, reason: Status) -> Plan:
+        """Return the plan of a search, with the upper bounds of the search `above`."""
+        problem, (lower, upper) = search.problem, clock.trace[-1][1:]
         upper = max(lower, upper)  # they may cross by rounding
         message = f"no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
-        if reason != Status.CERTIFIED:
-            message += f" (stopped: {reason}, before the asked gap of {self.gap:g})"
         if problem.binned:
-            message = (
-                f"with rewards seen in {problem.n_values} bins per arm, {message}; the lower bound holds for the "
-                "rewards themselves, the upper one does not: the plan's upper bound is that of knowing the type"
-            )
-            upper = problem.full_information
-            if reason == Status.CERTIFIED:
-                reason = Status.HEURISTIC  # the asked gap is proved for the bins only
+            message += f", which was planned with rewards in {problem.n_values} bins per arm"
+        if reason != Status.CERTIFIED:
+            advice = _ADVICE.get(reason, "more bins would close more of the gap")
+            message += f" (stopped: {reason}, before the requested gap of {self.gap:g}"
+            message += f"; {advice})" if advice else ")"
         policy = vector_policy(problem, search.sets())
         plan = Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
-        return replace(plan, by_prior=None if problem.binned else search.by_prior())
+        bounds, below = above.by_prior(), search.by_prior()
+        if bounds is None or below is None or (problem.binned and above is search):  # bounds for bins are not enough
+            return plan
+        return replace(plan, by_prior=replace(bounds, vectors=below.vectors))
 
 
 def _one_arm(problem: Problem, clock: Clock) -> Plan:
-    """One arm is best whatever the type, or only one step is left: nothing is worth learning."""
-    value = problem.bandit.best_fixed(problem.horizon)
+    """Return the plan of one arm, which is best in every type, or the best if only one step is left."""
+    if problem.is_stationary:
+        value = problem.bandit.best_fixed(problem.horizon)
+    else:
+        value = float((problem.always(problem.horizon) @ problem.weights).max())
     clock.record(value, value)
     message = "one arm is best in every type" if problem.horizon > 1 else "one step: the arm with the highest mean"
     policy = vector_policy(problem, fixed_arms(problem))

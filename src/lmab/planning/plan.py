@@ -163,7 +163,7 @@ def plan(
         fixed = _fixed_choice(whole, kept, horizon, repeats, advice)
         return _with_notes(replace(fixed, source=source, kept_arms=planned), notes)
     people = _people(bandit, model, type_prior, features)
-    problem = _problem(model, horizon, bins, people, representatives)
+    problem = replace(_problem(model, horizon, bins, people, representatives), repeats=repeats)
     if isinstance(method, _COMPILED):
         many = isinstance(method, Certified) and problem.priors is not None  # then it proves what it searches else
         _warm_up(type(method), many)  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed

@@ -9,8 +9,8 @@ import numpy as np
 from ..checks import COUNT, POSITIVE, Count, check_fields, optional
 from ..errors import Status
 from .backups import Rounds, VectorSet, fixed_arms, join
-from .lookahead import heuristic_plan, root_bounds, tightened
-from .once.point_based import plan_once_points
+from .lookahead import heuristic_plan, root_bounds, tighten_upper_bound
+from .no_repeats.point_based import plan_no_repeat_points
 from .policies import vector_policy
 from .problem import Clock, Plan, Problem
 
@@ -56,7 +56,7 @@ class PointBased:
             if problem.horizon > 1:
                 self._rounds(problem, sets, clock)
             upper = min(root_bounds(problem, 1)[1], problem.full_information)
-            upper = tightened(problem, _worth(problem, sets), upper, clock)
+            upper = tighten_upper_bound(problem, _worth(problem, sets), upper, clock)
             clock.record(_worth(problem, sets), upper)
             if self.gap is not None and problem.horizon > 1:
                 self._more(problem, sets, clock, upper)
@@ -69,7 +69,8 @@ class PointBased:
         return self._judged(replace(plan, status=reason))
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        return self._judged(plan_once_points(problem, clock, self.n_beliefs, self.seed))
+        problem = replace(problem, repeats=False)
+        return self._judged(plan_no_repeat_points(problem, clock, self.n_beliefs, self.seed))
 
     def _judged(self, plan: Plan) -> Plan:
         """The plan, certified where its bounds are within the asked gap."""

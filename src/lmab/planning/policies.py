@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ..model.type_prior import TypePrior
 from ..policies.belief_policies import BeliefPolicy
 from ..policies.histories import NONE, Tree, enumerate_histories, grow
 from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed, restore_policy
-from .problem import BINS, Problem
+from .problem import BINS, Problem, Step
 
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
 _CHUNK = 1 << 22  # scores computed at once
@@ -34,27 +34,71 @@ _LOOKED = 1 << 21  # multiplications that looking ahead may take at a belief
 OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
 
 
+#: Payoffs (S, A, M), tables (S, D, M) and the number of each step's entry by steps to go.
+StepArrays = tuple[Float[Array, "S A M"], Float[Array, "S D M"], Integer[Array, "T"]]
+_STEP_NAMES = ("payoffs", "tables", "step_tables")  # of these arrays in files
+
+
 class PlannedPolicy(BeliefPolicy):
     """A belief policy for a known horizon that has a value for each arm at each step.
 
-    `bins` is the number of bins per arm into which continuous rewards are cut to compute these values.
+    `bins` is the number of bins per arm into which continuous rewards are cut to compute these values. `steps` holds
+    the payoffs, the tables and their numbers by steps to go (see `Problem`) if they depend on the step.
     """
 
     horizon: int
 
     def __init__(
-        self, bandit: LatentBandit, *, horizon: int, bins: int = BINS, type_prior: TypePrior | None = None
+        self,
+        bandit: LatentBandit,
+        *,
+        horizon: int,
+        bins: int = BINS,
+        type_prior: TypePrior | None = None,
+        steps: StepArrays | None = None,
     ) -> None:
         super().__init__(bandit, horizon=check_count("horizon", horizon), type_prior=type_prior)
         self.bins = check_count("bins", bins, minimum=2)
+        self._step_arrays = steps
+        if steps is not None:
+            self.order_free, self.depends_on_step = False, True
 
     @cached_property
     def _problem(self) -> Problem:
-        return Problem.of(self.bandit, self.horizon, self.bins)
+        problem = Problem.of(self.bandit, self.horizon, self.bins, repeats=self.repeats)
+        return problem if self._step_arrays is None else problem.with_steps(*self._step_arrays)
+
+    def _likelihood(self, step: int, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
+        if self._step_arrays is None or (self._problem.binned and self._problem.has_equal_tables):
+            return super()._likelihood(step, arms, rewards)
+        problem = self._problem
+        return problem.spread(self._step_at(step).table[problem.codes(arms, rewards)])
+
+    def _continuation(self, step: int, arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
+        if self._step_arrays is None:
+            return super()._continuation(step, arms)
+        return self._problem.spread(self._step_at(step).stays[arms])
+
+    def _step_at(self, step: int) -> Step:
+        """Return the payoffs and observations after so many steps; steps beyond the horizon are like the last one."""
+        return self._problem.step(max(self.horizon - step, 1))
 
     def record(self) -> files.Record:
         base = super().record()
-        return files.Record(base.kind, {**base.fields, "bins": self.bins}, base.arrays, base.records)
+        steps = {} if self._step_arrays is None else dict(zip(_STEP_NAMES, self._step_arrays, strict=True))
+        return files.Record(base.kind, {**base.fields, "bins": self.bins}, {**base.arrays, **steps}, base.records)
+
+    @classmethod
+    def _options_of(cls, record: files.Record) -> dict[str, Any]:
+        """Return the keyword arguments of the constructor that every planned policy shares."""
+        found: dict[str, Any] = {**record.fields, "type_prior": cls._prior_of(record)}
+        if _STEP_NAMES[0] in record.arrays:
+            found["steps"] = tuple(record.arrays[name] for name in _STEP_NAMES)
+        return found
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Policy:
+        return cls(LatentBandit.from_record(record.records["bandit"]), **cls._options_of(record))
 
     @abstractmethod
     def arm_values(self, state: State) -> Float[Array, "n A"]:
@@ -84,8 +128,9 @@ class DepthPolicy(PlannedPolicy):
         bins: int = BINS,
         optimistic: bool = False,
         type_prior: TypePrior | None = None,
+        steps: StepArrays | None = None,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
         self.depth, self.optimistic = check_count("depth", depth, minimum=0), bool(optimistic)
 
     def record(self) -> files.Record:
@@ -94,7 +139,7 @@ class DepthPolicy(PlannedPolicy):
         return files.Record(base.kind, fields, base.arrays, base.records)
 
 
-class OncePolicy(PlannedPolicy):
+class NoRepeatPolicy(PlannedPolicy):
     """A planned policy that plays no arm twice. A session remembers its belief, then a 1 for every arm played."""
 
     repeats = False
@@ -115,7 +160,8 @@ class OncePolicy(PlannedPolicy):
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         width = self.bandit.n_types
-        return np.hstack([self._late(state.memory[:, :width], arms, rewards), state.memory[:, width:]])
+        belief_only = State(state.step, state.memory[:, :width], state.single)
+        return np.hstack([super()._learn(belief_only, arms, rewards), state.memory[:, width:]])
 
     def _marked(self, memory: Float[Array, "n K"], arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         memory[np.arange(len(memory)), self.bandit.n_types + arms] = 1
@@ -125,10 +171,10 @@ class OncePolicy(PlannedPolicy):
 class TablePolicy(PlannedPolicy):
     """A table of values for every step.
 
-    The memory of a session is its belief, then the sorted codes that it saw, then a 1 where the table does not cover
-    the session, because something is known of the person from earlier sessions. A step whose reward is not known has
-    the code D + arm, with D the number of codes; D + A stands for an arm that the policy does not know. What the table
-    does not cover is decided by a lookahead.
+    The memory of a session is its belief, then the codes of its observations (sorted unless steps differ), then a 1
+    where the table does not cover the session, because something is known from earlier sessions of the person. A step
+    whose reward is not known has the code D + arm, with D the number of codes; D + A stands for an arm that the policy
+    does not know. A lookahead decides where the table does not cover the session.
     """
 
     def __init__(
@@ -139,30 +185,33 @@ class TablePolicy(PlannedPolicy):
         horizon: int,
         bins: int = BINS,
         type_prior: TypePrior | None = None,
+        steps: StepArrays | None = None,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
-        sizes = self._sizes()
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
+        sizes = self._prepare()
         if len(values) != sum(sizes):
             raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
         self._values = values
         self._starts = np.cumsum([0, *sizes])
+
+    _in_order = False  # the codes of a session keep their order
 
     def _put_belief(self, memory: Float[Array, "n K"], beliefs: Float[Array, "n M"]) -> None:
         super()._put_belief(memory, beliefs)
         memory[:, -1] = 1  # the table is for sessions that begin with the bandit's weights
 
     @abstractmethod
-    def _sizes(self) -> list[int]:
-        """The number of states of the table after 0, 1, ... steps."""
+    def _prepare(self) -> list[int]:
+        """Return the number of states of the table after 0, 1, ... steps."""
 
     def _seen(self, state: State) -> Integer[Array, "n t"]:
-        """The sorted codes of what each session saw."""
+        """Return the codes of the observations of each session."""
         width = self.bandit.n_types
         return state.memory[:, width : width + state.step].astype(np.int64)
 
     def _covered(self, state: State) -> Bool[Array, "n"]:
         """Whether the table covers the session."""
-        return (self._seen(state) < len(self._problem.table)).all(axis=1) & (state.memory[:, -1] == 0)
+        return (self._seen(state) < self._problem.n_codes).all(axis=1) & (state.memory[:, -1] == 0)
 
     def _initial_memory(self) -> Float[Array, "K"]:
         return np.concatenate([self.bandit.weights, np.full(self.horizon, np.inf), [0.0]])
@@ -174,33 +223,37 @@ class TablePolicy(PlannedPolicy):
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         memory, width = state.memory.copy(), self.bandit.n_types
         if self.bandit.leaving is not None:
-            memory[:, :width] = belief.multiply(memory[:, :width], self.bandit.stays.T[arms])
-        return self._noted(state, memory, len(self._problem.table) + arms)
+            memory[:, :width] = belief.multiply(memory[:, :width], self._continuation(state.step, arms))
+        return self._noted(state, memory, self._problem.n_codes + arms)
 
     def _skip(self, state: State) -> Float[Array, "n K"]:
-        unknown = np.full(len(state.memory), len(self._problem.table) + self._problem.n_arms)
+        unknown = np.full(len(state.memory), self._problem.n_codes + self._problem.n_arms)
         return self._noted(state, state.memory.copy(), unknown)
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         memory, width = self._updated(state, arms, rewards), self.bandit.n_types
-        if self.bandit.leaving is not None:  # that the session went on is known since the step itself
-            stays = self.bandit.stays.T[arms]
+        if self.bandit.leaving is not None:  # that the session continued is known since the step itself
+            stays = self._continuation(state.step, arms)
             memory[:, :width] /= np.where(stays > 0, stays, 1.0)
-        notes = memory[:, width:-1]
-        waits = notes == (len(self._problem.table) + arms)[:, None]
+        notes, codes = memory[:, width:-1], self._problem.codes(arms, rewards)
+        waits = notes == (self._problem.n_codes + arms)[:, None]
+        if self._in_order:
+            waits &= np.arange(notes.shape[1]) == state.step
         known = waits.any(axis=1)
         rows = np.flatnonzero(known)
-        notes[rows, waits[rows].argmax(axis=1)] = self._problem.codes(arms, rewards)[rows]
-        notes.sort(axis=1)
+        notes[rows, waits[rows].argmax(axis=1)] = codes[rows]
+        if not self._in_order:
+            notes.sort(axis=1)
         memory[~known, -1] = 1
         memory[~known, :width] = belief.rescale(memory[~known, :width])  # off the table the scale is free
         return memory
 
     def _updated(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        """The memory with the belief after `rewards`."""
+        """Return the memory with the belief after `rewards`."""
         memory, width = state.memory.copy(), self.bandit.n_types
-        # No rescaling: beliefs and the table's values are on one scale, the probability of what was seen.
-        likelihood = self._problem.spread(self._problem.table[self._problem.codes(arms, rewards)])
+        # No rescaling: beliefs and the table's values are on one scale, the probability of the observations.
+        table = self._step_at(state.step).table
+        likelihood = self._problem.spread(table[self._problem.codes(arms, rewards)])
         memory[:, :width] = belief.multiply(memory[:, :width], likelihood)
         return memory
 
@@ -209,28 +262,18 @@ class TablePolicy(PlannedPolicy):
         if state.step < self.horizon:
             notes = memory[:, self.bandit.n_types : -1]
             notes[:, state.step] = codes
-            notes.sort(axis=1)
+            if not self._in_order:
+                notes.sort(axis=1)
         return memory
 
     def record(self) -> files.Record:
         base = super().record()
-        return files.Record(base.kind, base.fields, {"values": self._values}, base.records)
+        return files.Record(base.kind, base.fields, {**base.arrays, "values": self._values}, base.records)
 
     @classmethod
     def from_record(cls, record: files.Record) -> Self:
         bandit = LatentBandit.from_record(record.records["bandit"])
-        return cls(bandit, record.arrays["values"], **record.fields, type_prior=cls._prior_of(record))
-
-
-class _Outcomes(NamedTuple):
-    """What arms show and pay, over all types of a bandit."""
-
-    table: Float[Array, "D M"]  # row a*Z + z: the probability of value or bin z of arm a, and that the session goes on
-    means: Float[Array, "A M"]
-
-    @property
-    def n_values(self) -> int:
-        return len(self.table) // len(self.means)
+        return cls(bandit, record.arrays["values"], **cls._options_of(record))
 
 
 class VectorPolicy(PlannedPolicy):
@@ -265,9 +308,10 @@ class VectorPolicy(PlannedPolicy):
         horizon: int,
         bins: int = BINS,
         type_prior: TypePrior | None = None,
+        steps: StepArrays | None = None,
         looks: int = 0,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
         self.looks = check_count("looks", looks, minimum=0)
         if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 1).any():
             raise InvalidArgument(
@@ -299,9 +343,10 @@ class VectorPolicy(PlannedPolicy):
         problem, remaining = self._problem, self._remaining(state)
         beliefs = problem.beliefs(state.memory)
         if remaining == 1:
-            return beliefs @ problem.means.T
+            return beliefs @ problem.step(1).means.T
         later = np.ascontiguousarray(self._stage(remaining - 1)[:, problem.types])
-        return kernel("planning").one_step_values(beliefs, problem.table, problem.means, later)
+        step = problem.step(remaining)
+        return kernel("planning").one_step_values(beliefs, step.table, step.means, later)
 
     def compact(self) -> Compact:
         """The same decisions for one session at a time, in a few microseconds each."""
@@ -344,12 +389,17 @@ class VectorPolicy(PlannedPolicy):
 
     def _scores(self, remaining: int, ahead: int) -> int:
         """How many scores of plans a belief takes, after so many rewards."""
-        return (_TRIED * self._outcomes.n_values) ** ahead * len(self._stage(remaining - ahead))
+        return (_TRIED * self._problem.n_values) ** ahead * len(self._stage(remaining - ahead))
 
     @cached_property
-    def _outcomes(self) -> _Outcomes:
+    def _all_types(self) -> list[tuple[Float[Array, "D M"], Float[Array, "A M"]]]:
+        """Tables and payoffs of the steps, over all types of the bandit."""
+        if self._step_arrays is not None:
+            problem = self._problem
+            pairs = zip(problem.tables, problem.payoffs, strict=True)
+            return [(problem.spread(table), problem.spread(means)) for table, means in pairs]
         table = np.ascontiguousarray(self.bandit.outcomes(self.bins)[0])
-        return _Outcomes(table, np.ascontiguousarray(self.bandit.means.T))
+        return [(table, np.ascontiguousarray(self.bandit.means.T))]
 
     def _tried(
         self, beliefs: Float[Array, "n M"], remaining: int, depth: int
@@ -359,7 +409,8 @@ class VectorPolicy(PlannedPolicy):
         worth = np.maximum.reduceat(beliefs @ columns, begins, axis=1)
         worth = (worth / np.maximum(np.abs(worth).max(axis=1, keepdims=True), SMALL)).round(12)  # ties are by number
         tried = arms[np.sort(np.argsort(-worth, axis=1, kind="stable")[:, :_TRIED], axis=1)]
-        table, means, n_values = self._outcomes.table, self._outcomes.means, self._outcomes.n_values
+        table, means = self._all_types[self._problem.step_tables[remaining]]
+        n_values = self._problem.n_values
         codes = tried[..., None] * n_values + np.arange(n_values)
         after = (beliefs[:, None, None] * table[codes]).reshape(-1, beliefs.shape[1])
         if depth > 1:
@@ -391,7 +442,7 @@ class VectorPolicy(PlannedPolicy):
 
     def record(self) -> files.Record:
         base = super().record()
-        arrays = {"vectors": self.vectors, "arms": self.arms, "starts": self.starts}
+        arrays = {**base.arrays, "vectors": self.vectors, "arms": self.arms, "starts": self.starts}
         fields = {**base.fields, **({"looks": self.looks} if self.looks else {})}
         return files.Record(base.kind, fields, arrays, base.records)
 
@@ -399,7 +450,7 @@ class VectorPolicy(PlannedPolicy):
     def from_record(cls, record: files.Record) -> VectorPolicy:
         arrays = (record.arrays[name] for name in ("vectors", "arms", "starts"))
         bandit = LatentBandit.from_record(record.records["bandit"])
-        return cls(bandit, *arrays, **record.fields, type_prior=cls._prior_of(record))
+        return cls(bandit, *arrays, **cls._options_of(record))
 
 
 class VectorFastPath:
@@ -414,7 +465,7 @@ class VectorFastPath:
         self._arms, self._starts = policy.arms.tolist(), policy.starts.tolist()
         self._vectors = np.ascontiguousarray(policy.vectors)
         self._scores = np.empty(int(np.diff(policy.starts).max()))
-        self._rows: dict[tuple[int, float], Float[Array, "M"]] = {}  # likelihoods, as far as they were asked for
+        self._rows: dict[tuple[int, int, float], Float[Array, "M"]] = {}  # likelihoods that were used, by table
         module = kernel("planning")
         self._updated, self._best_plan = module.updated, module.best_plan
 
@@ -425,13 +476,15 @@ class VectorFastPath:
         return self._arms[self._best_plan(state.memory, self._vectors, starts[left - 1], starts[left], self._scores)]
 
     def after(self, state: CompactState, arm: int, reward: float) -> CompactState | None:
-        row = self._rows.get((arm, reward))
+        policy = self._policy
+        table = 0 if policy.order_free else int(policy._problem.step_tables[max(self._horizon - state.step, 1)])
+        row = self._rows.get((table, arm, reward))
         if row is not None:
             belief, top = self._updated(state.memory, row)
             return CompactState(state.step + 1, belief) if top >= SMALL else None
-        bandit = self._policy.bandit
+        bandit = policy.bandit
         if bandit.rewards.discrete and len(self._rows) < MANY and type(arm) is int and 0 <= arm < bandit.n_arms:
-            self._rows[arm, reward] = bandit.evidence(np.array([arm]), np.array([reward]))[0]
+            self._rows[table, arm, reward] = policy._likelihood(state.step, np.array([arm]), np.array([reward]))[0]
         return None
 
 
@@ -454,9 +507,13 @@ def _distinct(
     return vectors[first], arms[first]
 
 
-def worth_at_least(policy: PlannedPolicy, problem: Problem) -> float:
-    """What a policy earns at least: its first steps are walked, as far as they are few, and then the worst happens."""
-    if problem.priors is not None:
+def policy_lower_bound(policy: PlannedPolicy, problem: Problem) -> float:
+    """Return a lower bound on the value of a policy.
+
+    Histories are enumerated step by step while there are at most 20,000 of one length; after the last enumerated step
+    the bound assumes the worst arms for a known type. With several priors, or if steps differ, only the latter is used.
+    """
+    if problem.priors is not None or not problem.is_stationary:
         return float(problem.weights @ problem.known.worst[-1])
     total, seen, stays = 0.0, 0.0, problem.bandit.stays.T
     worst = known_type_values(problem.bandit.means.T, stays, problem.horizon).worst
@@ -501,7 +558,7 @@ class PolicyGraph(Policy):
         if not 0 <= root < len(arms) or following.min() < OFF or following.max() >= len(arms):
             raise InvalidArgument(f"following must name nodes below {len(arms)}, got {following.max()}")
         self.source, self.root, self.horizon, self.n_arms = source, int(root), source.horizon, source.n_arms
-        self.repeats = source.repeats
+        self.repeats, self.depends_on_step = source.repeats, source.depends_on_step
         self._arms, self._following, self._rewards = arms, following, rewards
 
     @cached_property
@@ -550,7 +607,7 @@ class PolicyGraph(Policy):
         return self._off(self.source.observe(self._inner(state, slice(None)), arms, None))
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        return self._off(self.source.tell(self._inner(state, slice(None)), arms, rewards))
+        return self._off(self.source.tell(self._inner(state, slice(None)), arms, rewards, step=state.step))
 
     def _skip(self, state: State) -> Float[Array, "n K"]:
         return self._off(self.source.skip(self._inner(state, slice(None))))

@@ -23,6 +23,7 @@ from ..model.attrition_values import (
     best_fixed_sequence,
     constant_arm_values,
     known_type_values,
+    known_type_values_without_repeats,
 )
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
@@ -33,6 +34,7 @@ from .step_model import StepModel
 _ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
 _WIDTH = 256  # sets of arms that the search for an order for all types together keeps
 _CHUNK, _NEAR = 1024, 16  # priors at which bounds are computed at once, and known ones that each is compared with
+UPPER_BINS = 24  # of the observations that upper bounds are computed with: .15% above the value on 30 bandits
 BINS = 12  # into which the rewards of an arm are cut while planning, where they are continuous
 
 
@@ -50,6 +52,14 @@ class Bounds(NamedTuple):
     seconds: float
     lower: float
     upper: float
+
+
+class Step(NamedTuple):
+    """Payoffs and observations at one step of a session."""
+
+    means: Float[Array, "A M"]  # exact mean rewards, also if the observations are bins of the rewards
+    table: Float[Array, "D M"]  # row a*Z + z: P(observation z, the session continues | arm a, type)
+    stays: Float[Array, "A M"]  # probability that the session continues
 
 
 Shared = tuple[Float[Array, "_ _"], Float[Array, "_"]]  #: priors over types, and the share of the people with each
@@ -89,6 +99,15 @@ class Clock:
         """Whether the time limit is reached; the planner then stops and returns what is proved."""
         return self.seconds >= self.time_limit
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the time limit."""
+        return self.time_limit - self.seconds
+
+    def part(self, share: float) -> Clock:
+        """Return a clock for a share of the time that is left, with a trace of its own."""
+        return Clock(share * self.seconds_left)
+
     def record(self, lower: float, upper: float) -> None:
         """Record the bounds proved so far; the trace keeps the best lower and the best upper bound."""
         if self.trace:
@@ -100,9 +119,11 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a planner has to solve: M types of positive weight, A arms, Z values (or bins) per arm, H steps.
+    """What a planner has to solve: M types of positive weight, A arms, Z observations per arm, H steps.
 
-    A pair of arm and value is one of D = A*Z codes. Values are those of unnormalised beliefs, rows of M numbers.
+    Payoffs and observations are separate, and both may depend on the step: S payoffs and tables are shared by the
+    steps. A pair of arm and observation is one of D = A*Z codes. Values refer to unnormalised beliefs, rows of M
+    numbers.
 
     Examples:
         >>> import lmab
@@ -110,7 +131,7 @@ class Problem:
         >>> problem = lmab.planning.Problem.of(bandit, 5)
         >>> problem.types, problem.n_arms, problem.n_values
         (array([0, 2]), 2, 2)
-        >>> problem.means @ problem.weights  # what each arm pays in expectation before anything is seen
+        >>> problem.means @ problem.weights  # the expected reward of each arm before any observation
         array([0.5 , 0.55])
         >>> round(problem.full_information, 10)
         3.75
@@ -120,9 +141,11 @@ class Problem:
     horizon: int
     types: Integer[Array, "M"]  # those of positive weight, as numbered in the bandit
     weights: Float[Array, "M"]
-    table: Float[Array, "D M"]  # row a*Z + z: in every type, P(value or bin z of arm a, and the session goes on)
-    means: Float[Array, "A M"]  # exact mean rewards, also when the rewards were binned
+    tables: Float[Array, "S D M"]  # row a*Z + z: P(observation z, the session continues | arm a, type)
+    payoffs: Float[Array, "S A M"]  # exact mean rewards, also if the observations are bins of the rewards
+    step_tables: Integer[Array, "T"]  # by steps to go 0, ..., H: which of the S entries holds at the step
     edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
+    repeats: bool = True  # False: a session plays each arm at most once
     priors: Float[Array, "K M"] | None = None  # where sessions start, if not all at `weights`, their mean
     shares: Float[Array, "K"] | None = None  # Share of the sessions that start at each prior.
     type_prior: TypePrior | None = None  # what the priors were made from; policies start from it
@@ -135,12 +158,13 @@ class Problem:
         horizon: int,
         bins: int = BINS,
         *,
+        repeats: bool = True,
         priors: Float[Array, "K N"] | None = None,
         shares: Float[Array, "K"] | None = None,
         type_prior: TypePrior | None = None,
         people: Shared | None = None,
     ) -> Problem:
-        """The problem of `bandit`; continuous rewards are put into `bins` bins per arm.
+        """Return the problem of `bandit`; continuous rewards are put into `bins` bins per arm.
 
         With `priors` (over all types of the bandit) a part of the sessions, given by `shares`, starts at each of them,
         and values are means over the sessions.
@@ -150,10 +174,94 @@ class Problem:
         own = None if priors is None else np.ascontiguousarray(priors[:, types])
         weights = bandit.weights[types] if own is None or shares is None else shares @ own
         table, _, edges = bandit.outcomes(bins)
-        means = np.ascontiguousarray(bandit.means.T[:, types])
-        table = np.ascontiguousarray(table[:, types])
-        all_ = None if people is None else (np.ascontiguousarray(people[0][:, types]), people[1])
-        return cls(bandit, horizon, types, weights, table, means, edges, own, shares, type_prior, all_)
+        return cls(
+            bandit,
+            horizon,
+            types,
+            weights,
+            np.ascontiguousarray(table[None, :, types]),
+            np.ascontiguousarray(bandit.means.T[None, :, types]),
+            np.zeros(horizon + 1, np.int64),
+            edges,
+            repeats,
+            own,
+            shares,
+            type_prior,
+            None if people is None else (np.ascontiguousarray(people[0][:, types]), people[1]),
+        )
+
+    def with_steps(
+        self, payoffs: Float[Array, "S A M"], tables: Float[Array, "S D M"], step_tables: Integer[Array, "T"]
+    ) -> Problem:
+        """Return the problem whose step with t steps to go has the payoffs and the table number `step_tables[t]`."""
+        if payoffs.shape != (len(tables), *self.payoffs.shape[1:]) or tables.shape[1:] != self.tables.shape[1:]:
+            raise InvalidArgument(
+                f"payoffs and tables must be (S, A, M) and (S, A * Z, M) like {self.payoffs.shape} and "
+                f"{self.tables.shape} of this problem, got {payoffs.shape} and {tables.shape}"
+            )
+        numbers = np.asarray(step_tables, np.int64)
+        if numbers.shape != (self.horizon + 1,) or numbers.min() < 0 or numbers.max() >= len(tables):
+            raise InvalidArgument(
+                f"step_tables must hold {self.horizon + 1} numbers of the {len(tables)} tables, one for each number of "
+                f"steps to go 0, ..., {self.horizon}, got {numbers.tolist()}"
+            )
+        contiguous = np.ascontiguousarray
+        return replace(self, payoffs=contiguous(payoffs), tables=contiguous(tables), step_tables=numbers)
+
+    def step(self, remaining: int) -> Step:
+        """Return the payoffs and observations of the step with so many steps to go, itself included."""
+        return self._steps[self.step_tables[remaining]]
+
+    @cached_property
+    def _steps(self) -> list[Step]:
+        return [Step(*arrays) for arrays in zip(self.payoffs, self.tables, self._stays, strict=True)]
+
+    @cached_property
+    def _stays(self) -> Float[Array, "S A M"]:
+        if not self.people_leave:
+            return np.ones_like(self.payoffs)
+        return self.tables.reshape(len(self.tables), self.n_arms, self.n_values, -1).sum(axis=2)
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether all steps have the same payoffs and observations."""
+        return len(self.tables) == 1
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the order of arms does not matter if rewards are ignored: equal steps, which no session ends."""
+        return self.is_stationary and not self.people_leave
+
+    @property
+    def _only(self) -> Step:
+        if not self.is_stationary:
+            raise ValueError(
+                f"the {len(self.tables)} tables of this problem belong to steps: use problem.step(remaining)"
+            )
+        return self._steps[0]
+
+    @property
+    def means(self) -> Float[Array, "A M"]:
+        """The payoffs of a stationary problem."""
+        return self._only.means
+
+    @property
+    def table(self) -> Float[Array, "D M"]:
+        """The observation likelihoods of a stationary problem."""
+        return self._only.table
+
+    @property
+    def stays(self) -> Float[Array, "A M"]:
+        """The probability that a session continues after each arm, in every type, of a stationary problem."""
+        return self._only.stays
+
+    @cached_property
+    def mean_step(self) -> Step:
+        """The mean of all steps: for choices that any arrays would make valid, only not as good."""
+        if self.is_stationary:
+            return self._only
+        used = self.step_tables[1:]
+        return Step(self.payoffs[used].mean(axis=0), self.tables[used].mean(axis=0), self._stays[used].mean(axis=0))
 
     def each(self) -> Iterator[tuple[float, Problem]]:
         """The problem of the sessions that start at each prior, and their share."""
@@ -167,7 +275,7 @@ class Problem:
         """The problem in which only these arms may be played: what a plan earns there it earns here."""
         codes = (arms[:, None] * self.n_values + np.arange(self.n_values)).ravel()
         edges = None if self.edges is None else self.edges[arms]
-        return replace(self, table=self.table[codes], means=self.means[arms], edges=edges)
+        return replace(self, tables=self.tables[:, codes], payoffs=self.payoffs[:, arms], edges=edges)
 
     def best_mean(self, vectors: Float[Array, "J M"]) -> float:
         """What the best vector is worth at the start, on average over the priors."""
@@ -177,8 +285,9 @@ class Problem:
 
     @property
     def of_policy(self) -> dict[str, Any]:
-        """What every policy for this problem is made with."""
-        return {"horizon": self.horizon, "bins": self.bins, "type_prior": self.type_prior}
+        """The keyword arguments of every policy for this problem."""
+        steps = None if self.is_stationary else (self.payoffs, self.tables, self.step_tables)
+        return {"horizon": self.horizon, "bins": self.bins, "type_prior": self.type_prior, "steps": steps}
 
     def beliefs(self, memory: Float[Array, "n W"]) -> Float[Array, "n M"]:
         """The beliefs of sessions over these types; the memory of a state begins with all types of the bandit."""
@@ -190,6 +299,24 @@ class Problem:
     def binned(self) -> bool:
         """The rewards are continuous: `table` is a garbling of what a session sees."""
         return self.edges is not None
+
+    @cached_property
+    def upper_problem(self) -> Problem:
+        """The problem whose optimal value bounds that of this one: itself, unless its observations are bins."""
+        return self.informative(UPPER_BINS) if self.binned else self
+
+    def informative(self, bins: int) -> Problem:
+        """Return the problem with observations that are at least as informative as continuous rewards.
+
+        Its value is an upper bound on the value with the rewards, up to the loss in about `bins` bins. Its plans cannot
+        be executed, because no session sees these observations. If bins depend on the step, they reveal the type.
+        """
+        if self.has_equal_tables:
+            table = np.ascontiguousarray(self.bandit.informative_table(self.types, bins))
+            return replace(self, tables=np.repeat(table[None], len(self.tables), axis=0), edges=None)
+        n_types = len(self.weights)
+        tables = self._stays[:, :, None, :] * np.eye(n_types)
+        return replace(self, tables=tables.reshape(len(tables), -1, n_types), edges=None)
 
     def codes(self, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Integer[Array, "n"]:
         """The row of `table` that each (arm, reward) belongs to."""
@@ -204,16 +331,16 @@ class Problem:
 
     @property
     def n_arms(self) -> int:
-        return len(self.means)
+        return self.payoffs.shape[1]
+
+    @property
+    def n_codes(self) -> int:
+        """D, the number of pairs of arm and observation."""
+        return self.tables.shape[1]
 
     @property
     def n_values(self) -> int:
-        return len(self.table) // len(self.means)
-
-    @cached_property
-    def corner(self) -> Float[Array, "M"]:
-        """The best mean of every type: what knowing the type would earn per step, were nobody to leave."""
-        return self.means.max(axis=0)
+        return self.n_codes // self.n_arms
 
     @cached_property
     def people_leave(self) -> bool:
@@ -221,34 +348,38 @@ class Problem:
         return self.bandit.people_leave
 
     @cached_property
-    def stays(self) -> Float[Array, "A M"]:
-        """The probability that a session goes on after each arm, in every type."""
-        if not self.people_leave:
-            return np.ones_like(self.means)
-        return self.table.reshape(self.n_arms, self.n_values, -1).sum(axis=1)
-
-    @cached_property
     def step_model(self) -> StepModel:
         """The payoffs and observation likelihoods by steps to go, which upper bounds are computed from."""
-        return StepModel.of(self.means, self.table, self.horizon, has_attrition=self.people_leave)
+        return StepModel.of(
+            self.payoffs, self.tables, self.horizon, has_attrition=self.people_leave, step_tables=self.step_tables
+        )
 
     @cached_property
     def known(self) -> KnownTypeValues:
-        """What the best and the worst plan earn in 0, 1, ..., H steps where the type is known."""
-        return known_type_values(self.means, self.stays, self.horizon)
+        """The values of the best and of the worst policy with 0, 1, ..., H steps to go if the type is known."""
+        used = self.step_tables[1:]
+        return known_type_values(self.payoffs[used], self._stays[used], self.horizon)
 
     @cached_property
     def fixed_arms(self) -> list[tuple[Float[Array, "_ M"], Integer[Array, "_"]]]:
-        """For 1, 2, ..., H steps to go: what one arm for all of them earns, and the arms that no other one outdoes."""
-        if not self.people_leave:
+        """For 1, 2, ..., H steps to go: the values of playing one arm throughout, and the arms that are undominated."""
+        if self.is_uniform:
             arms = self.last_arms
             return [(remaining * self.means[arms], arms) for remaining in range(1, self.horizon + 1)]
-        values = constant_arm_values(self.means, self.stays, self.horizon)[1:]
-        return [(some[arms], arms) for some, arms in ((each, _not_outdone(each)) for each in values)]
+        found = []
+        for values in self._constant_arms[1:]:
+            arms = _not_outdone(values)
+            found.append((values[arms], arms))
+        return found
 
     def always(self, steps: int) -> Float[Array, "A M"]:
-        """What every arm earns when it is played at each of `steps` steps."""
-        return constant_arm_values(self.means, self.stays, steps)[-1]
+        """Return the values of playing each arm at all of the last `steps` steps."""
+        return steps * self.means if self.is_uniform else self._constant_arms[steps]
+
+    @cached_property
+    def _constant_arms(self) -> Float[Array, "T A M"]:
+        used = self.step_tables[1:]
+        return constant_arm_values(self.payoffs[used], self._stays[used], self.horizon)
 
     @cached_property
     def orders(self) -> list[Integer[Array, "A"]]:
@@ -258,21 +389,17 @@ class Problem:
         """
         prior = self.bandit.weights[self.types]
         lengths = sorted({1, *(1 << k for k in range(1, self.horizon.bit_length())), self.horizon})
-        shown = np.argsort(-prior, kind="stable")[:_ORDERED]
-        found = [
-            order
-            for steps in lengths
-            for order in arm_orders_by_type(self.means[:, shown], self.stays[:, shown], steps)
-        ]
-        together = best_fixed_sequence(self.means, self.stays, prior, min(self.horizon, self.n_arms), width=_WIDTH)[0]
-        by_mean = np.argsort(-(self.means @ prior), kind="stable")
+        shown, (means, _, stays) = np.argsort(-prior, kind="stable")[:_ORDERED], self.mean_step
+        found = [order for steps in lengths for order in arm_orders_by_type(means[:, shown], stays[:, shown], steps)]
+        together = best_fixed_sequence(means, stays, prior, min(self.horizon, self.n_arms), width=_WIDTH)[0]
+        by_mean = np.argsort(-(means @ prior), kind="stable")
         found += [np.concatenate([together, np.setdiff1d(by_mean, together, assume_unique=True)]), by_mean]
         return [np.array(order) for order in dict.fromkeys(tuple(order.tolist()) for order in found)]
 
     @cached_property
     def last_arms(self) -> Integer[Array, "K"]:
         """Arms that may be best at the last step: those no other arm beats, or equals, in every type."""
-        return _not_outdone(self.means)
+        return _not_outdone(self.step(1).means)
 
     @property
     def starts_at_the_weights(self) -> bool:
@@ -280,22 +407,31 @@ class Problem:
         return self.priors is None and np.array_equal(self.weights, self.bandit.weights[self.types])
 
     @property
+    def has_equal_tables(self) -> bool:
+        """Whether the observations of all steps have the same likelihoods, so that their order does not matter."""
+        used = self.tables[np.unique(self.step_tables[1:])]
+        return bool((used == used[:1]).all())
+
+    @property
     def full_information(self) -> float:
-        """What knowing the type earns: no policy earns more, whatever it sees."""
-        if self.people_leave or not self.starts_at_the_weights:
-            return float(self.weights @ self.known.best[-1])
-        return self.bandit.known_type(self.horizon)
+        """An upper bound on the value: that of a known type; without repeats, of a type known after the first step."""
+        if not self.repeats:
+            return float(sum(share * _known_second_step(one) for share, one in self.each()))
+        if self.is_uniform and self.starts_at_the_weights:
+            return self.bandit.known_type(self.horizon)
+        return float(self.weights @ self.known.best[-1])
 
     @property
     def scale(self) -> float:
         """The largest sum of rewards in absolute value: what rounding errors are measured against."""
-        return self.horizon * float(np.abs(self.means).max())
+        return self.horizon * float(np.abs(self.payoffs).max())
 
     def best_everywhere(self) -> int | None:
-        """The arm that is best in every type, if there is one: playing it always is optimal, where nobody leaves."""
+        """Return an arm that is best in every type at every step: without attrition, to play it always is optimal."""
         if self.people_leave:
             return None
-        best = np.all(self.means >= self.corner, axis=1)
+        payoffs = self.payoffs[np.unique(self.step_tables[1:])]
+        best = np.all(payoffs >= payoffs.max(axis=1, keepdims=True), axis=(0, 2))
         return int(best.argmax()) if best.any() else None
 
     def spread(self, vectors: Float[Array, "K M"]) -> Float[Array, "K N"]:
@@ -303,6 +439,23 @@ class Problem:
         wide = np.zeros((len(vectors), self.bandit.n_types))
         wide[:, self.types] = vectors
         return wide
+
+
+def _known_second_step(problem: Problem) -> float:
+    """Return the value without repeats if the type becomes known after the first step, or a bound on it."""
+    left, weights, (means, _, stays) = problem.horizon - 1, problem.weights, problem.step(problem.horizon)
+    if not problem.is_stationary:  # with repeats after the first step
+        best = problem.known.best
+        return float(min(((means + stays * best[left]) @ weights).max(), best[left + 1] @ weights))
+    if problem.people_leave:
+        nothing = np.zeros((1, problem.n_arms), bool)
+        most, rest = (known_type_values_without_repeats(means, stays, nothing, steps)[0] for steps in (left + 1, left))
+        return float(min(((means + stays * rest) @ weights).max(), most @ weights))
+    ranked = -np.sort(-means, axis=0)
+    most, rest = ranked[: left + 1].sum(axis=0), ranked[:left].sum(axis=0)
+    # An arm among the best of a type leaves room for one more; any other is added to the best.
+    among = means >= ranked[left - 1] if left else np.zeros(means.shape, bool)
+    return float((np.where(among, most, means + rest) @ weights).max())
 
 
 def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:

@@ -174,6 +174,36 @@ def _solution(
     return np.maximum(answer.x, 0) if answer.status == 0 else None
 
 
+def _arrays(problem: Problem, rng: np.random.Generator) -> Arms:
+    """Return the problem as the arrays of the compiled search."""
+    best, worst = problem.known
+    if problem.is_uniform:  # exact multiples of the steps
+        scale = np.arange(problem.horizon + 1.0)
+        corner, lowest = problem.means.max(axis=0), problem.means.min(axis=0)
+        best, worst = np.tile(corner, (len(scale), 1)), np.tile(lowest, (len(scale), 1))
+        flat = (problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1)
+    else:
+        scale, flat = np.ones(problem.horizon + 1), np.zeros(problem.n_arms, bool)
+    tables, last, stays = problem.tables, problem.last_arms, problem.step_model.continuation
+    return Arms(
+        table=tables,
+        means=problem.payoffs,
+        at=problem.step_tables,
+        names=np.arange(problem.n_arms),
+        last=problem.step(1).means[last],
+        last_names=last,
+        scale=scale,
+        corner=best,
+        spread=best - worst,
+        stays=np.empty((0, *problem.payoffs.shape[1:])) if stays is None else stays,
+        flat=flat,
+        columns=np.ascontiguousarray(tables.transpose(0, 2, 1)),
+        entropies=np.ascontiguousarray((tables * np.log(np.maximum(tables, TINY))).transpose(0, 2, 1)),
+        order=np.argsort(tables, axis=2, kind="stable").astype(np.int32),
+        keys=rng.integers(2**62 // problem.horizon, size=tables.shape[:2]),
+    )
+
+
 class Search:
     """The bounds at every belief a trial came across. Arrays grow when they are full."""
 
@@ -185,27 +215,8 @@ class Search:
         self.memory_limit = memory_limit
         self.full = False  # the arrays may not grow any more
         self._rng = np.random.default_rng(seed)
-        n_types, stages, leave = len(problem.weights), problem.horizon + 1, np.bool_(problem.people_leave)
-        self.arms = Arms(
-            table=problem.table,
-            means=problem.means,
-            names=np.arange(problem.n_arms),
-            last=problem.means[problem.last_arms],
-            last_names=problem.last_arms,
-            scale=np.ones(stages) if leave else np.arange(float(stages)),
-            corner=problem.known.best if leave else np.tile(problem.corner, (stages, 1)),
-            spread=(
-                problem.known.best - problem.known.worst
-                if leave
-                else np.tile(problem.corner - problem.means.min(axis=0), (stages, 1))
-            ),
-            stays=problem.stays if leave else np.empty((0, n_types)),
-            flat=~leave & (problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
-            columns=np.ascontiguousarray(problem.table.T),
-            entropies=np.ascontiguousarray((problem.table * np.log(np.maximum(problem.table, TINY))).T),
-            order=np.argsort(problem.table, axis=1, kind="stable").astype(np.int32),
-            keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
-        )
+        n_types, stages = len(problem.weights), problem.horizon + 1
+        self.arms = _arrays(problem, self._rng)
         self.starts = problem.weights[None] if problem.priors is None else problem.priors
         self.shares = np.ones(1) if problem.shares is None else problem.shares
         # Every prior has a tree of nodes and a price. Neighbours share points and vectors: those of others hardly tell
@@ -231,7 +242,7 @@ class Search:
         capacity = max(room, 4 * problem.horizon)
         if not self.wide:
             capacity = max(2 * _START if len(self.starts) == 1 else min(room, _START), _FEW, 2 * problem.horizon)
-        trees = _empty_trees(len(starts), capacity, len(starts.T), len(arms.means), len(arms.table))
+        trees = _empty_trees(len(starts), capacity, len(starts.T), *self._sizes)
         for nodes, start in zip(trees, starts, strict=True):
             add_node(arms, nodes, start, 0, problem.horizon)
         return trees
@@ -239,7 +250,13 @@ class Search:
     @property
     def _node_size(self) -> int:
         """Bytes of a node, about."""
-        return 8 * (len(self.arms.corner.T) + len(self.arms.table) + 2 * len(self.arms.means))
+        n_arms, n_codes = self._sizes
+        return 8 * (len(self.arms.corner.T) + n_codes + 2 * n_arms)
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Numbers of arms and of codes."""
+        return self.arms.means.shape[1], self.arms.table.shape[1]
 
     @property
     def wide(self) -> bool:
@@ -336,7 +353,7 @@ class Search:
         arms, horizon, kernels = self.arms, self.problem.horizon, kernel("planning_search")
         self._part_vectors()
         logs, whole = np.log(np.maximum(arms.table, TINY)), np.ascontiguousarray
-        rows = (logs, whole(arms.entropies.T), whole(arms.last.T))
+        rows = (logs, whole(arms.entropies.transpose(0, 2, 1)), whole(arms.last.T))
 
         def in_turn(group: int) -> None:
             proof, own = None, self._vectors_of(group)
@@ -388,7 +405,7 @@ class Search:
         """Add the information bound to the upper bound: one bound per prior, or the bound of the mean prior for all if
         one per prior would take too long or if sessions can end early."""
         problem, n = self.problem, len(self.starts)
-        if n > 1 and not problem.people_leave and n * self.arms.means.size * problem.horizon <= _OWN_PRICES:
+        if n > 1 and not problem.people_leave and n * self.arms.means[0].size * problem.horizon <= _OWN_PRICES:
             self.set_information_bounds(information_bounds(self._step_model, self.starts, stop=lambda: clock.expired))
         else:
             bound = information_bound(self._step_model, problem.weights, stop=lambda: clock.expired)
@@ -398,7 +415,13 @@ class Search:
     def _step_model(self) -> StepModel:
         """The payoffs and observations of the arms that the search uses."""
         problem = self.problem
-        return StepModel.of(self.arms.means, self.arms.table, problem.horizon, has_attrition=bool(problem.people_leave))
+        return StepModel.of(
+            self.arms.means,
+            self.arms.table,
+            problem.horizon,
+            has_attrition=bool(problem.people_leave),
+            step_tables=self.arms.at,
+        )
 
     def add_grid_bound(self, size: int, clock: Clock) -> None:
         """Lower the upper bounds at the initial beliefs to those of a grid: they are close if there are few types."""
@@ -429,34 +452,41 @@ class Search:
             nodes.upper[0] = min(bound, other)
 
     def drop_dominated_arms(self, clock: Clock) -> None:
-        """Search on without the arms that others make superfluous. Every bound found so far stays valid."""
+        """Search on without arms that are dominated at every step. Every bound found so far stays valid."""
         old, n_values = self.arms, self.problem.n_values
-        if old.table.shape[0] * n_values > _LARGEST or clock.time_limit - clock.seconds < _LEAST:
+        if old.table.shape[1] * n_values > _LARGEST or clock.time_limit - clock.seconds < _LEAST:
             return
-        kept = undominated_arms(
-            old.table, old.means, lambda: clock.expired, people_leave=bool(self.problem.people_leave)
+        leave, used = bool(self.problem.people_leave), np.unique(old.at[1:]).tolist()
+        kept = np.unique(
+            np.concatenate(
+                [
+                    undominated_arms(old.table[at], old.means[at], lambda: clock.expired, people_leave=leave)
+                    for at in used
+                ]
+            )
         )
         codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
         last = best_somewhere(old.last, lambda: clock.expired)
+        contiguous = np.ascontiguousarray
         self.arms = old._replace(
-            table=old.table[codes],
-            means=old.means[kept],
+            table=contiguous(old.table[:, codes]),
+            means=contiguous(old.means[:, kept]),
             names=old.names[kept],
             last=old.last[last],
             last_names=old.last_names[last],
-            stays=old.stays[kept] if len(old.stays) else old.stays,
+            stays=contiguous(old.stays[:, kept]),
             flat=old.flat[kept],
-            columns=np.ascontiguousarray(old.columns[:, codes]),
-            entropies=np.ascontiguousarray(old.entropies[:, codes]),
-            order=old.order[codes],
-            keys=old.keys[codes],
+            columns=contiguous(old.columns[:, :, codes]),
+            entropies=contiguous(old.entropies[:, :, codes]),
+            order=contiguous(old.order[:, codes]),
+            keys=contiguous(old.keys[:, codes]),
         )
         self.roots = [
             nodes._replace(
-                values=np.ascontiguousarray(nodes.values[:, kept]),
-                shares=np.ascontiguousarray(nodes.shares[:, codes]),
-                low=np.ascontiguousarray(nodes.low[:, kept]),
-                high=np.ascontiguousarray(nodes.high[:, kept]),
+                values=contiguous(nodes.values[:, kept]),
+                shares=contiguous(nodes.shares[:, codes]),
+                low=contiguous(nodes.low[:, kept]),
+                high=contiguous(nodes.high[:, kept]),
             )
             for nodes in self.roots
         ]

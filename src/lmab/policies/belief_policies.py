@@ -83,34 +83,29 @@ class BeliefPolicy(Policy):
         memory[:, : self.bandit.n_types] = beliefs
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
-        return belief.update(self.bandit, state.memory, arms, rewards)
+        return belief.rescale(belief.multiply(state.memory, self._likelihood(state.step, arms, rewards)))
+
+    def _likelihood(self, step: int, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
+        """Return the likelihood of rewards at a step, up to one factor per row, and that the session continued."""
+        return self.bandit.evidence(np.asarray(arms), np.asarray(rewards))
+
+    def _continuation(self, step: int, arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
+        """Return the probability that a session continues after a step."""
+        return self.bandit.stays.T[arms]
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         memory, width = state.memory, self.bandit.n_types
         if self.bandit.leaving is None:
             return memory
-        return np.hstack([self._stayed(memory[:, :width], arms), memory[:, width:]])
+        stayed = belief.rescale(belief.multiply(memory[:, :width], self._continuation(state.step, arms)))
+        return np.hstack([stayed, memory[:, width:]])
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         if self.bandit.leaving is None:
             return self._remember(state, arms, rewards)
-        return self._late(state.memory, arms, rewards)
-
-    def _stayed(self, beliefs: Float[Array, "n M"], arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
-        """Return the beliefs after sessions continued: an arm is only requested in sessions that have not ended."""
-        if self.bandit.leaving is None:
-            return beliefs
-        return belief.rescale(belief.multiply(beliefs, self.bandit.stays.T[arms]))
-
-    def _late(
-        self, beliefs: Float[Array, "n M"], arms: Integer[Array, "n"], rewards: Float[Array, "n"]
-    ) -> Float[Array, "n M"]:
-        """Return the beliefs after late rewards of steps after which sessions are known to have continued."""
-        if self.bandit.leaving is None:
-            return belief.update(self.bandit, beliefs, arms, rewards)
-        stays = self.bandit.stays.T[arms]
-        given = self.bandit.evidence(arms, rewards) / np.where(stays > 0, stays, 1.0)
-        return belief.rescale(belief.multiply(beliefs, given))
+        stays = self._continuation(state.step, arms)  # that the session continued is known since the step itself
+        given = self._likelihood(state.step, arms, rewards) / np.where(stays > 0, stays, 1.0)
+        return belief.rescale(belief.multiply(state.memory, given))
 
     def _belief(self, state: State) -> Float[Array, "n M"]:
         return belief.normalise(state.memory[:, : self.bandit.n_types])

@@ -109,7 +109,7 @@ def initial_memories(policy: Policy, sessions: Sessions) -> Float[Array, "N K"] 
         for step in range(int(sessions.lengths[earlier].max())):
             live = np.flatnonzero(sessions.lengths[earlier] > step)
             places = sessions.offsets[earlier[live]] + step
-            informed = policy.tell(_rows_of(state, live), sessions.arms[places], sessions.rewards[places])
+            informed = policy.tell(_rows_of(state, live), sessions.arms[places], sessions.rewards[places], step=step)
             after = state.memory.copy()
             after[live] = informed.memory
             state = State(0, after, single=False)

@@ -194,9 +194,9 @@ class Compact:
             self._after[key] = after
         return after
 
-    def tell(self, state: CompactState, arm: int, reward: float) -> CompactState:
-        """Return the state after a late reward of `arm`."""
-        return self._one(self.policy.tell(self._whole(state), arm, reward))
+    def tell(self, state: CompactState, arm: int, reward: float, *, step: int | None = None) -> CompactState:
+        """Return the state after a late reward of `arm`, which was played at `step`."""
+        return self._one(self.policy.tell(self._whole(state), arm, reward, step=step))
 
     def skip(self, state: CompactState) -> CompactState:
         """Return the state after a step that played an arm unknown to the policy."""
@@ -255,6 +255,7 @@ class Policy(ABC):
     adaptive: bool = True  # uses rewards
     order_free: bool = True  # the memory only depends on the multiset of observations
     repeats: bool = True  # may play an arm twice in a session
+    depends_on_step: bool = False  # rewards say different things at different steps, so late ones need their step
     horizon: int | None = None
     n_arms: int | None = None  # None means that any arm number is valid
 
@@ -297,9 +298,9 @@ class Policy(ABC):
             require_mapping(features)
         state = State(0, self._first_memory(size, features), n is None)
         for session in _earlier(sessions, history):
-            for arm, reward in session:
+            for step, (arm, reward) in enumerate(session):
                 if reward is not None:
-                    state = self.tell(state, _of_each("arm", arm, size), _of_each("reward", reward, size))
+                    state = self.tell(state, _of_each("arm", arm, size), _of_each("reward", reward, size), step=step)
             if sessions is not None or self.type_prior is not None:
                 state = State(0, self._next_memory(state, features), state.single)
         return state
@@ -326,13 +327,19 @@ class Policy(ABC):
             return State(state.step + 1, self._pass(state, arms), state.single)
         return State(state.step + 1, self._remember(state, arms, _rewards(arms, reward)), state.single)
 
-    def tell(self, state: State, arm: Any, reward: Any) -> State:
+    def tell(self, state: State, arm: Any, reward: Any, *, step: int | None = None) -> State:
         """Return the state after a late reward: `arm` was observed with the reward None and paid `reward`.
 
-        The step does not count again. Beliefs do not depend on the order in which rewards arrive.
+        The step does not count again. Beliefs do not depend on the order in which rewards arrive. `step` is the number
+        of the step (from 0) at which the arm was played; only policies whose rewards depend on the step need it.
         """
         arms = self._checked_arms(state, arm)
-        return State(state.step, self._learn(state, arms, _rewards(arms, reward)), state.single)
+        if step is None and self.depends_on_step:
+            raise InvalidArgument(
+                "step must be the number of the step that was rewarded, because steps differ, got None"
+            )
+        told = state if step is None else State(check_count("step", step, minimum=0), state.memory, state.single)
+        return State(state.step, self._learn(told, arms, _rewards(arms, reward)), state.single)
 
     def skip(self, state: State) -> State:
         """Return the state after a step that played an arm unknown to the policy, such as one added after the fit."""

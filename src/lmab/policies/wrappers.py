@@ -60,6 +60,7 @@ class PolicyWrapper(Policy):
         self.policy = policy
         self.horizon, self.repeats = policy.horizon, policy.repeats
         self.adaptive, self.order_free = policy.adaptive, policy.order_free
+        self.depends_on_step = policy.depends_on_step
         self._labels = policy.arm_labels if arm_labels is None else arm_labels
         self._inner_arms = np.arange(policy.n_arms) if inner_arms is None else inner_arms
         self.n_arms, self._n_inner = len(self._inner_arms), policy.n_arms
@@ -119,7 +120,10 @@ class PolicyWrapper(Policy):
         return self._played(state, arms, lambda inner, of, rows: self.policy.observe(inner, of, None))
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        return self._forwarded(state, arms, lambda inner, of, rows: self.policy.tell(inner, of, rewards[rows]))
+        def tell(inner: State, of: Integer[Array, "k"], rows: Any) -> State:
+            return self.policy.tell(inner, of, rewards[rows], step=state.step)
+
+        return self._forwarded(state, arms, tell)
 
     def _skip(self, state: State) -> Float[Array, "n K"]:
         return np.hstack([self.policy.skip(self._inner(state)).memory, state.memory[:, self._width :]])

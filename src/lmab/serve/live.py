@@ -79,7 +79,7 @@ class LiveSession:
         if self.state is not None and step < self.state.step and compact is not None:
             place = self.table.place.get(self.rows[step].arm)
             if place is not None:
-                self.state = compact.tell(self.state, place, reward)
+                self.state = compact.tell(self.state, place, reward, step=step)
 
     def advance(self) -> None:
         """Bring the state to the next step to decide."""

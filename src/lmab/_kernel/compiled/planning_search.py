@@ -58,8 +58,8 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
 
     This function is not compiled, because Numba would compile all of its callees a second time as parts of it.
     """
-    n_values = arms.table.shape[0] // arms.means.shape[0]
-    scratch = _scratch(arms.means.shape[0], n_values, arms.means.shape[1], horizon)
+    n_arms, n_types = arms.means.shape[1:]
+    scratch = _scratch(n_arms, arms.table.shape[1] // n_arms, n_types, horizon)
     return _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
 
 
@@ -118,8 +118,8 @@ class Proof(NamedTuple):
 
 def new_proof(arms, lower, horizon):
     """Return empty arrays for proofs, one at a time, with these vectors."""
-    n_arms, n_types = arms.means.shape
-    n_values = len(arms.table) // n_arms
+    n_arms, n_types = arms.means.shape[1:]
+    n_values = arms.table.shape[1] // n_arms
     plans = np.empty(lower.vectors.shape, np.float32)
     for steps, count in enumerate(lower.counts):
         plans[steps, :, :count] = lower.vectors[steps, :, :count]
@@ -221,7 +221,7 @@ def _visit(arms, price, charges, lower, proof, steps, close):
         bound = max(bound, values[arm] if values[arm] <= target else LOW)
     for arm in range(len(values)):
         if values[arm] > target:
-            exact = _dot(arms.means, arm, proof.beliefs, steps)
+            exact = _dot(arms.means[arms.at[steps]], arm, proof.beliefs, steps)
             for code in range(arm * n_values, (arm + 1) * n_values):
                 exact += _priced_child(arms, charges, proof, steps, code, rate)
             value = min(values[arm], exact)
@@ -257,11 +257,11 @@ def _charge_arms(planes, steps, beliefs, entropy, values):
 @fast
 def _priced_child(arms, charges, proof, steps, code, rate):
     """Return the information bound at the child of a code, or the known-type value if that is lower."""
-    mass, bound, plane = 0.0, 0.0, 0.0
-    for m in range(arms.table.shape[1]):
-        x = proof.beliefs[steps, m] * arms.table[code, m]
+    mass, bound, plane, at = 0.0, 0.0, 0.0, arms.at[steps]
+    for m in range(arms.table.shape[2]):
+        x = proof.beliefs[steps, m] * arms.table[at, code, m]
         mass += x
-        bound += x * proof.weights[steps, m] + rate * proof.beliefs[steps, m] * charges.entropies[code, m]
+        bound += x * proof.weights[steps, m] + rate * proof.beliefs[steps, m] * charges.entropies[at, code, m]
         plane += x * arms.corner[steps - 1, m]
     return min(bound - rate * mass * np.log(max(mass, TINY)), arms.scale[steps - 1] * plane)
 
@@ -271,12 +271,13 @@ def _solve(arms, charges, lower, proof, steps):
     """Compute the optimal value with two steps to go, or stop at a bound that is at most the target."""
     values, bounds, row = proof.values[steps], proof.bounds[steps], np.int64(0)  # no literals: see `_widest`
     count, target, n_values = proof.places[steps, 3], bounds[0], proof.uppers.shape[1]
+    table, means = arms.table[arms.at[steps]], arms.means[arms.at[steps]]
     highest, best, place = LOW, np.int64(-1), _highest_of(values, count)
     while place >= 0 and values[place] > max(target, highest):
         arm = proof.candidates[steps, place]
-        exact = _dot(arms.means, arm, proof.beliefs, steps)
+        exact = _dot(means, arm, proof.beliefs, steps)
         for z in range(n_values):
-            _child(proof.beliefs, steps, arms.table, arm * n_values + z, proof.child, row)
+            _child(proof.beliefs, steps, table, arm * n_values + z, proof.child, row)
             exact += _best_last(charges.last, proof.child, proof.sums)
         proof.spent[0] += n_values * charges.last.size
         values[place] = LOW
@@ -308,7 +309,7 @@ def _best_last(last, child, sums):
 def _press(arms, price, charges, lower, proof, steps, work, tries):
     """Set the next target for a child of the node; return False if the node is proved, refuted or given up."""
     bounds, place, count = proof.bounds[steps], proof.places[steps, 0], proof.places[steps, 3]
-    values, n_values, target = proof.values[steps], proof.uppers.shape[1], proof.bounds[steps, 0]
+    values, n_values, target, at = proof.values[steps], proof.uppers.shape[1], proof.bounds[steps, 0], arms.at[steps]
     over = proof.spent[0] >= work or not _space(lower)
     while True:
         if place < 0:
@@ -318,7 +319,7 @@ def _press(arms, price, charges, lower, proof, steps, work, tries):
             proof.places[steps, 0] = place
             _look(arms, price, charges, lower, proof, steps, proof.candidates[steps, place])
         arm = proof.candidates[steps, place]
-        up = down = _dot(arms.means, arm, proof.beliefs, steps)
+        up = down = _dot(arms.means[at], arm, proof.beliefs, steps)
         rest, gaps, widest, z = target - up, 0.0, LOW, np.int64(-1)
         for y in range(n_values):
             high, low = proof.uppers[steps, y], proof.lowers[steps, y]
@@ -350,10 +351,10 @@ def _press(arms, price, charges, lower, proof, steps, work, tries):
         aim = proof.lowers[steps, z] + rest * widest / gaps
         if proof.uppers[steps, z] > aim:
             code, proof.places[steps, 1] = arm * n_values + z, z
-            _child(proof.beliefs, steps, arms.table, code, proof.beliefs, steps - 1)
+            _child(proof.beliefs, steps, arms.table[at], code, proof.beliefs, steps - 1)
             for m in range(proof.logs.shape[1]):
-                proof.logs[steps - 1, m] = proof.logs[steps, m] + charges.logs[code, m]
-            proof.keys[steps - 1] = proof.keys[steps] + arms.keys[code]
+                proof.logs[steps - 1, m] = proof.logs[steps, m] + charges.logs[at, code, m]
+            proof.keys[steps - 1] = proof.keys[steps] + arms.keys[at, code]
             proof.bounds[steps - 1, 0], proof.bounds[steps - 1, 2] = aim, proof.lowers[steps, z]
             return True
     place = _highest_of(values, count)
@@ -365,12 +366,12 @@ def _press(arms, price, charges, lower, proof, steps, work, tries):
 @part
 def _look(arms, price, charges, lower, proof, steps, arm):
     """Bound the children of an arm by the information bound, by cached bounds of the proof and by the vectors."""
-    n_values, rate, row = proof.uppers.shape[1], price.rates[steps - 1], np.int64(0)
+    n_values, rate, row, at = proof.uppers.shape[1], price.rates[steps - 1], np.int64(0), arms.at[steps]
     for z in range(n_values):
         code = arm * n_values + z
-        _child(proof.beliefs, steps, arms.table, code, proof.child, row)
+        _child(proof.beliefs, steps, arms.table[at], code, proof.child, row)
         proof.uppers[steps, z] = _priced_child(arms, charges, proof, steps, code, rate)
-        slot = _slot(proof, proof.keys[steps] + arms.keys[code], proof.child, row)
+        slot = _slot(proof, proof.keys[steps] + arms.keys[at, code], proof.child, row)
         if proof.slots[slot] != 0:
             proof.uppers[steps, z] = min(proof.uppers[steps, z], proof.known[slot, 0])
             proof.lowers[steps, z] = proof.known[slot, 1]
@@ -454,19 +455,20 @@ def _add_backed_up(arms, lower, proof, steps, arm):
 @fast
 def _back_up(arms, lower, beliefs, row, steps, arm, child, vector, sums):
     """Set vector = the value of the arm in every type, followed by the best existing plans for the next beliefs."""
-    n_types, n_values, only = beliefs.shape[1], arms.table.shape[0] // arms.means.shape[0], np.int64(0)
+    table, means = arms.table[arms.at[steps]], arms.means[arms.at[steps]]
+    n_types, n_values, only = beliefs.shape[1], len(table) // len(means), np.int64(0)
     for m in range(n_types):
-        vector[0, m] = arms.means[arm, m]
+        vector[0, m] = means[arm, m]
     for code in range(arm * n_values, (arm + 1) * n_values):
-        _child(beliefs, row, arms.table, code, child, only)
+        _child(beliefs, row, table, code, child, only)
         if steps == 2:
             best = _last_step(arms.last, child, only)
             for m in range(n_types):
-                vector[0, m] += arms.table[code, m] * arms.last[best, m]
+                vector[0, m] += table[code, m] * arms.last[best, m]
         else:
             _, best = _best_vector(lower.vectors, lower.counts, steps - 1, child, only, sums)
             for m in range(n_types):
-                vector[0, m] += arms.table[code, m] * lower.vectors[steps - 1, m, best]
+                vector[0, m] += table[code, m] * lower.vectors[steps - 1, m, best]
 
 
 def _scratch(n_arms, n_values, n_types, horizon):
@@ -501,7 +503,9 @@ def _room(lower, upper, nodes, horizon, n_values):
 @fast
 def _open(arms, price, upper, nodes, node, steps, scratch):
     """Set the first bounds on the Q-values of a new node, `steps` to go after it: information bound and sawtooth."""
-    n_codes, n_types, x, share = len(arms.table), arms.corner.shape[1], nodes.beliefs[node], nodes.shares[node]
+    at = arms.at[steps + 1]
+    table, means, x, share = arms.table[at], arms.means[at], nodes.beliefs[node], nodes.shares[node]
+    n_codes, n_types = len(table), arms.corner.shape[1]
     weights, logs = scratch.weights, scratch.logs
     need = max(0.0, -_drop(arms, price, upper, steps, nodes.beliefs, node, scratch))
     for m in range(n_types):
@@ -509,14 +513,14 @@ def _open(arms, price, upper, nodes, node, steps, scratch):
         logs[m] = np.log(max(x[m], TINY)) - price.log_prior[m]
     for start in range(0, n_codes, BLOCK):
         stop = min(start + BLOCK, n_codes)
-        _corner_planes(arms, x, steps, start, stop, share)
+        _corner_planes(arms, arms.columns[at], x, steps, start, stop, share)
         if price.rates[steps] <= 0.0 or n_codes <= CODES:
             for code in range(start, stop):
-                share[code] += _from_parent(arms.table, arms.order, code, need, weights)
+                share[code] += _from_parent(table, arms.order[at], code, need, weights)
         if price.rates[steps] > 0.0:
-            _charge(arms, price, x, logs, steps, start, stop, share, scratch.sums)
-    for arm in range(len(arms.means)):
-        value, n_values = _dot(arms.means, arm, nodes.beliefs, node), n_codes // len(arms.means)
+            _charge(arms, at, price, x, logs, steps, start, stop, share, scratch.sums)
+    for arm in range(len(means)):
+        value, n_values = _dot(means, arm, nodes.beliefs, node), n_codes // len(means)
         for code in range(arm * n_values, (arm + 1) * n_values):
             value += share[code]
         nodes.values[node, arm] = min(nodes.values[node, arm], value)
@@ -524,18 +528,18 @@ def _open(arms, price, upper, nodes, node, steps, scratch):
 
 
 @fast
-def _corner_planes(arms, x, steps, start, stop, share):
+def _corner_planes(arms, columns, x, steps, start, stop, share):
     """Set share = the known-type value at the child, for the children of the codes from `start` to `stop`."""
     for code in range(start, stop):
         share[code] = 0.0
     for m in range(len(x)):
-        column, weight = arms.columns[m], arms.scale[steps] * arms.corner[steps, m] * x[m]
+        column, weight = columns[m], arms.scale[steps] * arms.corner[steps, m] * x[m]
         for code in range(start, stop):
             share[code] += weight * column[code]
 
 
 @fast
-def _charge(arms, price, x, logs, steps, start, stop, share, sums):
+def _charge(arms, at, price, x, logs, steps, start, stop, share, sums):
     """Lower share to the information bound, for the children y of the codes from `start` to `stop`.
 
     planes . y + rate * sum_m y_m log(y_m / (|y| prior_m)), with y_m = x_m P_m; P log P is precomputed.
@@ -545,7 +549,7 @@ def _charge(arms, price, x, logs, steps, start, stop, share, sums):
     for i in range(size):
         masses[i] = bounds[i] = 0.0
     for m in range(len(x)):
-        column, entropies = arms.columns[m, start:stop], arms.entropies[m, start:stop]
+        column, entropies = arms.columns[at, m, start:stop], arms.entropies[at, m, start:stop]
         here, plane, informed = x[m], x[m] * (price.planes[steps, m] + rate * logs[m]), rate * x[m]
         for i in range(size):
             masses[i] += here * column[i]
@@ -588,13 +592,14 @@ def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, scratch):
     children, planes, shares = scratch.children, scratch.planes, nodes.shares
     n_values, first = len(planes), arm * len(planes)
     low, high, count = nodes.low[node, arm], nodes.high[node, arm], upper.counts[steps]
-    mean = _dot(arms.means, arm, nodes.beliefs, node)
+    at = arms.at[steps + 1]
+    mean = _dot(arms.means[at], arm, nodes.beliefs, node)
     value = mean
     for z in range(n_values):
-        _child(nodes.beliefs, node, arms.table, first + z, children, z)
+        _child(nodes.beliefs, node, arms.table[at], first + z, children, z)
         planes[z] = arms.scale[steps] * _dot(arms.corner, steps, children, z)
         if steps > 1:
-            known = _find(nodes, nodes.keys[node] + arms.keys[first + z], children, z)
+            known = _find(nodes, nodes.keys[node] + arms.keys[at, first + z], children, z)
             if known >= 0:
                 shares[node, first + z] = min(shares[node, first + z], nodes.upper[known])
         value += shares[node, first + z]
@@ -835,17 +840,17 @@ def _widest(arms, lower, nodes, node, arm, steps, tolerance, scratch):
     """Return the child of `arm` with the largest excess gap, as a node; -1 if all are within the tolerance."""
     child, chosen = np.int64(-1), np.int64(-1)  # not literals, for which callees would be compiled once more
     children = scratch.children
-    excess, first = 0.0, arm * children.shape[0]
+    excess, first, at = 0.0, arm * children.shape[0], arms.at[steps + 1]
     if steps > 1:
         for z in range(children.shape[0]):
-            mass = _child(nodes.beliefs, node, arms.table, first + z, children, z)
+            mass = _child(nodes.beliefs, node, arms.table[at], first + z, children, z)
             value, _ = _best_vector(lower.vectors, lower.counts, steps, children, z, scratch.sums)
             extra = nodes.shares[node, first + z] - value - tolerance * mass
             if extra > excess:
                 excess, chosen = extra, z
         scratch.spent[0] += children.size * lower.counts[steps]
     if chosen >= 0:
-        key = nodes.keys[node] + arms.keys[first + chosen]
+        key = nodes.keys[node] + arms.keys[at, first + chosen]
         child = _find(nodes, key, children, chosen)
         if child < 0:
             child = _add_node(arms, nodes, children, chosen, key, steps)
@@ -888,19 +893,20 @@ def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, scratch):
     """Back up `arm` at the node, keep the vector if it improves, and return the lower bound there."""
     children, vector = scratch.children, scratch.vector
     n_values, n_types = children.shape
+    table, means = arms.table[arms.at[steps]], arms.means[arms.at[steps]]
     for m in range(n_types):
-        vector[0, m] = arms.means[arm, m]
+        vector[0, m] = means[arm, m]
     for z in range(n_values):
         code = arm * n_values + z
-        _child(nodes.beliefs, node, arms.table, code, children, z)
+        _child(nodes.beliefs, node, table, code, children, z)
         if steps == 2:
             best = _last_step(arms.last, children, z)
             for m in range(n_types):
-                vector[0, m] += arms.table[code, m] * arms.last[best, m]
+                vector[0, m] += table[code, m] * arms.last[best, m]
         else:
             _, best = _best_vector(lower.vectors, lower.counts, steps - 1, children, z, scratch.sums)
             for m in range(n_types):
-                vector[0, m] += arms.table[code, m] * lower.vectors[steps - 1, m, best]
+                vector[0, m] += table[code, m] * lower.vectors[steps - 1, m, best]
     scratch.spent[0] += children.size * lower.counts[steps]
     current, _ = _best_vector(lower.vectors, lower.counts, steps, nodes.beliefs, node, scratch.sums)
     value = _dot(vector, 0, nodes.beliefs, node)
@@ -990,10 +996,11 @@ def _add_node(arms, nodes, beliefs, row, key, steps):
     nodes.counts[0] = node + 1
     for m in range(beliefs.shape[1]):
         nodes.beliefs[node, m] = beliefs[row, m]
-    for arm in range(arms.means.shape[0]):
-        mean = _dot(arms.means, arm, beliefs, row)
+    means, at = arms.means[arms.at[steps]], arms.at[steps]
+    for arm in range(len(means)):
+        mean = _dot(means, arm, beliefs, row)
         if arms.stays.shape[0] > 0:
-            nodes.values[node, arm] = mean + _staying(arms.stays, arm, arms.corner, steps - 1, beliefs, row)
+            nodes.values[node, arm] = mean + _staying(arms.stays[at], arm, arms.corner, steps - 1, beliefs, row)
         else:
             nodes.values[node, arm] = steps * mean if arms.flat[arm] else mean + ahead
         nodes.high[node, arm] = -1

@@ -1,4 +1,4 @@
-"""OnceVectorPolicy: act by plans that know which arms they may use, no arm twice."""
+"""NoRepeatVectorPolicy: act by plans that know which arms they may use, no arm twice."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...errors import InvalidArgument
 from ...model.bandit import LatentBandit
 from ...model.type_prior import TypePrior
 from ...policies.policy import State, best_allowed, mask_unplayed
-from ..policies import OncePolicy
+from ..policies import NoRepeatPolicy, StepArrays
 from ..problem import BINS, Problem
-from .backups import UsedPlans, at_children, best_columns, best_continuations
+from .backups import NoRepeatVectors, at_children, best_columns, best_continuations
 
 _TRIED = 6  # arms with the best means, and as many that tell most, compared at a decision
 _ROUNDING = 1e-12  # relative difference of values that counts as none
 _CHUNK = 1 << 22  # numbers computed at once
 
 
-class OnceVectorPolicy(OncePolicy):
+class NoRepeatVectorPolicy(NoRepeatPolicy):
     """Keep what the best plan, or fixed sequence, of arms not yet played promises: greedily where that does.
 
     `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go, `arms` their first arms and `used` the
@@ -53,8 +53,9 @@ class OnceVectorPolicy(OncePolicy):
         greedy_steps: int = 0,
         bins: int = BINS,
         type_prior: TypePrior | None = None,
+        steps: StepArrays | None = None,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
         if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 0).any():
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
@@ -83,7 +84,7 @@ class OnceVectorPolicy(OncePolicy):
 
     def _unmasked(self, state: State, played: Bool[Array, "n A"]) -> Integer[Array, "n"]:
         beliefs = self._problem.beliefs(state.memory)
-        gains = np.where(played, -np.inf, beliefs @ self._problem.means.T)
+        gains = np.where(played, -np.inf, beliefs @ self._step_at(state.step).means.T)
         greedy = best_allowed(gains, ~played)
         if state.step < self.greedy_steps or self._remaining(state) == 1:
             return greedy
@@ -103,7 +104,7 @@ class OnceVectorPolicy(OncePolicy):
         for start in range(0, n, block):
             part = slice(start, min(start + block, n))
             rows, arms = np.repeat(np.arange(part.stop - start), count), tried[part].ravel()
-            worth = (beliefs[part] @ problem.means.T)[rows, arms]
+            worth = (beliefs[part] @ self._step_at(state.step).means.T)[rows, arms]
             if remaining > 1:
                 after = at_children(problem, later, beliefs[part], played[part], rows, arms, remaining - 1)
                 worth = worth + np.add.reduce([answer.values for answer in after])
@@ -116,27 +117,29 @@ class OnceVectorPolicy(OncePolicy):
         """What the plans are worth now, and the arms to compare."""
         problem = self._problem
         mass = beliefs.sum(axis=1, keepdims=True)
-        shown = beliefs @ problem.table.T
-        spread = (beliefs @ (problem.table**2).T - shown**2 / np.where(mass > 0, mass, 1)).reshape(*gains.shape, -1)
+        table = problem.step(remaining).table
+        shown = beliefs @ table.T
+        spread = (beliefs @ (table**2).T - shown**2 / np.where(mass > 0, mass, 1)).reshape(*gains.shape, -1)
         telling = np.where(played, -np.inf, spread.sum(axis=2))
         count = max(1, min(_TRIED, int((~played).sum(axis=1).min(initial=problem.n_arms))))
         greedy = best_columns(gains, count)
         plans = self._plans(remaining)
         scores = np.where(plans.conflicts(played), -np.inf, beliefs @ plans.vectors.T)
         best = best_continuations(problem, beliefs, scores, gains, played, remaining)
-        first = best.sequences[:, 0] if problem.people_leave else greedy[:, 0]
+        first = greedy[:, 0] if problem.is_uniform else best.sequences[:, 0]
         own = np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
         return best.values, np.column_stack([own, greedy, best_columns(telling, count)])
 
-    def _plans(self, remaining: int) -> UsedPlans:
+    def _plans(self, remaining: int) -> NoRepeatVectors:
         if remaining < 1:
-            return UsedPlans.none(self._problem)
+            return NoRepeatVectors.none(self._problem)
         part = slice(self.starts[remaining - 1], self.starts[remaining])
-        return UsedPlans(self.vectors[part][:, self._problem.types], self.arms[part], self.used[part])
+        return NoRepeatVectors(self.vectors[part][:, self._problem.types], self.arms[part], self.used[part])
 
     def record(self) -> files.Record:
         base = super().record()
         arrays = {
+            **base.arrays,
             "vectors": self.vectors,
             "arms": self.arms,
             "used": np.packbits(self.used, axis=1),
@@ -146,21 +149,21 @@ class OnceVectorPolicy(OncePolicy):
         return files.Record(base.kind, fields, arrays, base.records)
 
     @classmethod
-    def from_record(cls, record: files.Record) -> OnceVectorPolicy:
+    def from_record(cls, record: files.Record) -> NoRepeatVectorPolicy:
         bandit = LatentBandit.from_record(record.records["bandit"])
         arrays = record.arrays
         used = np.unpackbits(arrays["used"], axis=1, count=bandit.n_arms).astype(bool)
         given = arrays["vectors"], arrays["arms"], used, arrays["starts"]
-        return cls(bandit, *given, **record.fields, type_prior=cls._prior_of(record))
+        return cls(bandit, *given, **cls._options_of(record))
 
 
-def once_policy(problem: Problem, plans: list[UsedPlans], greedy_steps: int) -> OnceVectorPolicy:
+def no_repeat_policy(problem: Problem, plans: list[NoRepeatVectors], greedy_steps: int) -> NoRepeatVectorPolicy:
     """The policy of `plans`, for 1 step to go, 2, ..., H."""
     starts = np.cumsum([0, *(len(some.arms) for some in plans)])
     vectors = problem.spread(np.concatenate([some.vectors for some in plans]))
     arms = np.concatenate([some.arms for some in plans]).astype(np.int64)
     used = np.concatenate([some.used for some in plans])
-    return OnceVectorPolicy(
+    return NoRepeatVectorPolicy(
         problem.bandit,
         vectors,
         arms,

@@ -8,9 +8,9 @@ from ..._shapes import Array, Bool, Float, Integer
 from ...errors import Status
 from ..backups import useful_arms
 from ..problem import Clock, Plan, Problem
-from .backups import OnceRounds, UsedPlans, best_sequences
-from .lookahead import WITHOUT_BINS, upper_without_bins
-from .policy import once_policy
+from .backups import NoRepeatRounds, NoRepeatVectors
+from .sequences import best_sequences
+from .vector_policy import no_repeat_policy
 
 _LARGEST_TREE = 1 << 21  # nodes times types of the tree of greedy first steps
 _LARGEST_GAINS = 1 << 27  # nodes times arms of that tree
@@ -18,30 +18,30 @@ _BLOCK = 1024  # beliefs handled at once
 _FIRST = (12, 60)  # sessions of the first rounds: soon there is something to return
 
 
-class OncePlans:
+class NoRepeatPlans:
     """The plans found so far, for 1 step to go, 2, ..., H, with the arms that a plan may need."""
 
     def __init__(self, problem: Problem, seed: int, clock: Clock) -> None:
         self._whole = problem
-        # Where people leave, a policy compares orders of all arms, and so must its plans.
-        self.arms = np.arange(problem.n_arms) if problem.people_leave else useful_arms(problem)
+        # If the order of arms matters, a policy compares orders of all arms, and so must its plans.
+        self.arms = useful_arms(problem) if problem.is_uniform else np.arange(problem.n_arms)
         self.problem = problem = problem if len(self.arms) == problem.n_arms else problem.among(self.arms)
         self._place = np.full(self._whole.n_arms, problem.n_arms)  # of each arm among those that are planned with
         self._place[self.arms] = np.arange(problem.n_arms)
-        self._rounds = OnceRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
-        self.plans = [UsedPlans.none(problem)] * problem.horizon
+        self._rounds = NoRepeatRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
+        self.plans = [NoRepeatVectors.none(problem)] * problem.horizon
         self._greedy_start: tuple[float, int] | None = None  # Value and arm of the plans as they are.
         self.sequences = np.array([_best_sequence(one) for _, one in problem.each()])  # at every prior
         self.sequence = float(self.sequences[0] if problem.shares is None else problem.shares @ self.sequences)
 
     @property
-    def of_all_arms(self) -> list[UsedPlans]:
+    def of_all_arms(self) -> list[NoRepeatVectors]:
         """The plans, with the arms as the whole problem numbers them."""
         found = []
         for plans in self.plans:
             used = np.zeros((len(plans.arms), self._whole.n_arms), bool)
             used[:, self.arms] = plans.used
-            found.append(UsedPlans(plans.vectors, self.arms[plans.arms], used))
+            found.append(NoRepeatVectors(plans.vectors, self.arms[plans.arms], used))
         return found
 
     @property
@@ -75,22 +75,25 @@ class OncePlans:
             n_next = len(beliefs) * problem.n_values
             if n_next * len(problem.weights) > _LARGEST_TREE or n_next * self._whole.n_arms > _LARGEST_GAINS:
                 break
-            arms = self._greedy(beliefs, played)
-            earned += float(np.einsum("nm,nm->", self._whole.means[arms], beliefs))
+            now = self._whole.step(problem.horizon - step + 1)
+            arms = self._greedy(beliefs, played, now.means)
+            earned += float(np.einsum("nm,nm->", now.means[arms], beliefs))
             codes = arms[:, None] * problem.n_values + np.arange(problem.n_values)
-            beliefs = (beliefs[:, None, :] * self._whole.table[codes]).reshape(-1, beliefs.shape[1])
+            beliefs = (beliefs[:, None, :] * now.table[codes]).reshape(-1, beliefs.shape[1])
             played = np.repeat(np.column_stack([played, arms]), problem.n_values, axis=0)
             possible = beliefs.sum(axis=1) > 0
             beliefs, played = beliefs[possible], played[possible]
             best = max(best, (earned + self._worth(beliefs, played, problem.horizon - step), step))
         return best
 
-    def _greedy(self, beliefs: Float[Array, "n M"], played: Integer[Array, "n t"]) -> Integer[Array, "n"]:
+    def _greedy(
+        self, beliefs: Float[Array, "n M"], played: Integer[Array, "n t"], means: Float[Array, "A M"]
+    ) -> Integer[Array, "n"]:
         """The arm of all with the best mean, of those not played."""
         best = np.empty(len(beliefs), np.int64)
         for start in range(0, len(beliefs), _BLOCK):
             part = slice(start, start + _BLOCK)
-            gains = beliefs[part] @ self._whole.means.T
+            gains = beliefs[part] @ means.T
             np.put_along_axis(gains, played[part], -np.inf, axis=1)
             best[part] = gains.argmax(axis=1)
         return best
@@ -101,11 +104,11 @@ class OncePlans:
         for start in range(0, len(beliefs), _BLOCK):
             here, seen = beliefs[start : start + _BLOCK], self._seen(played[start : start + _BLOCK])
             scores = np.where(plans.conflicts(seen), -np.inf, here @ plans.vectors.T)
-            left = np.where(seen, -np.inf, here @ self.problem.means.T)
-            if self.problem.people_leave:
-                sequence = best_sequences(self.problem, here, left, seen, steps)[1]
-            else:
+            left = np.where(seen, -np.inf, here @ self.problem.step(steps).means.T)
+            if self.problem.is_uniform:
                 sequence = np.partition(left, -steps, axis=1)[:, -steps:].sum(axis=1)  # the best arms left
+            else:
+                sequence = best_sequences(self.problem, here, left, seen, steps)[1]
             total += float(np.maximum(scores.max(axis=1, initial=-np.inf), sequence).sum())
         return total
 
@@ -124,14 +127,14 @@ class OncePlans:
             found = self._rounds.run(self.plans, n_sessions)
             self._replace([old.joined(new) for old, new in zip(self.plans, found, strict=True)])
 
-    def _replace(self, plans: list[UsedPlans]) -> None:
+    def _replace(self, plans: list[NoRepeatVectors]) -> None:
         self.plans, self._greedy_start = plans, None
 
 
 def _best_sequence(problem: Problem) -> float:
     """What the best fixed sequence earns."""
-    gains = problem.weights @ problem.means.T
-    if not problem.people_leave:
+    gains = problem.weights @ problem.step(problem.horizon).means.T
+    if problem.is_uniform:
         return float(np.sort(problem.means @ problem.weights)[-problem.horizon :].sum())
     nothing = np.zeros((1, problem.n_arms), bool)
     return float(best_sequences(problem, problem.weights[None], gains[None], nothing, problem.horizon)[1][0])
@@ -142,10 +145,10 @@ def rounds_of(n_beliefs: int) -> list[int]:
     return [n for n in _FIRST if n < n_beliefs] + [n_beliefs] * 2
 
 
-def plan_once_points(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
+def plan_no_repeat_points(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
     """PBVI without repeats: what `PointBased` does there."""
-    known = upper_without_bins(problem)
-    found, reason = OncePlans(problem, seed, clock), Status.HEURISTIC
+    known = problem.full_information
+    found, reason = NoRepeatPlans(problem, seed, clock), Status.HEURISTIC
     clock.record(found.sequence, known)
     try:
         found.look_ahead()
@@ -162,6 +165,6 @@ def plan_once_points(problem: Problem, clock: Clock, n_beliefs: int, seed: int) 
     lower, upper = clock.trace[-1][1:]
     message = f"PBVI on {n_beliefs} sessions, no arm twice: the policy earns at least the lower bound"
     if problem.binned:
-        message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
-    policy = once_policy(problem, found.of_all_arms, greedy_steps)
+        message += f"; rewards were put into {problem.n_values} bins per arm"
+    policy = no_repeat_policy(problem, found.of_all_arms, greedy_steps)
     return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))

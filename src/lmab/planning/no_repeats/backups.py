@@ -15,6 +15,7 @@ import numpy as np
 from ..._shapes import Array, Bool, Float, Integer
 from ..backups import observe, single, stayed
 from ..problem import Problem
+from .sequences import best_sequences, sequence_vectors
 
 _CHUNK = 1 << 21  # numbers computed at once
 _POOL = 20  # arms with the best means, and as many that tell most, that the quick lookahead compares
@@ -27,7 +28,7 @@ _GREEDY_FIRST = 0.5  # share of simulated sessions that are greedy up to some st
 
 
 @dataclass(frozen=True, eq=False)
-class UsedPlans:
+class NoRepeatVectors:
     """Plans for some number of steps to go."""
 
     vectors: Float[Array, "K M"]
@@ -35,13 +36,13 @@ class UsedPlans:
     used: Bool[Array, "K A"]  # the arms that it may use
 
     @classmethod
-    def none(cls, problem: Problem) -> UsedPlans:
+    def none(cls, problem: Problem) -> NoRepeatVectors:
         width, n_arms = len(problem.weights), problem.n_arms
         return cls(np.empty((0, width)), np.empty(0, np.int64), np.empty((0, n_arms), bool))
 
-    def joined(self, other: UsedPlans) -> UsedPlans:
+    def joined(self, other: NoRepeatVectors) -> NoRepeatVectors:
         pairs = ((self.vectors, other.vectors), (self.arms, other.arms), (self.used, other.used))
-        return UsedPlans(*(np.concatenate(pair) for pair in pairs))
+        return NoRepeatVectors(*(np.concatenate(pair) for pair in pairs))
 
     def conflicts(self, played: Bool[Array, "n A"]) -> Bool[Array, "n K"]:
         """Which plans may not be used after which arms were played."""
@@ -57,60 +58,19 @@ class Continuations:
     plans: Integer[Array, "n"]  # -1: the sequence
     sequences: Integer[Array, "n t"]
 
-    def vectors(self, problem: Problem, known: UsedPlans) -> Float[Array, "n M"]:
+    def vectors(self, problem: Problem, known: NoRepeatVectors) -> Float[Array, "n M"]:
         """Their vectors, in double precision."""
         fixed = np.flatnonzero(self.plans < 0)
         vectors = known.vectors[self.plans] if len(known.arms) else np.empty((len(self.plans), len(problem.weights)))
-        if problem.people_leave:
-            vectors[fixed] = listed(problem, self.sequences[fixed])
-            return vectors
-        for arms in self.sequences[fixed].T[:1]:
-            vectors[fixed] = problem.means[arms]
-        for arms in self.sequences[fixed].T[1:]:
-            vectors[fixed] += problem.means[arms]
+        vectors[fixed] = sequence_vectors(problem, self.sequences[fixed])
         return vectors
 
-    def used(self, known: UsedPlans, n_arms: int) -> Bool[Array, "n A"]:
+    def used(self, known: NoRepeatVectors, n_arms: int) -> Bool[Array, "n A"]:
         used = known.used[self.plans] if len(known.arms) else np.zeros((len(self.plans), n_arms), bool)
         fixed = np.flatnonzero(self.plans < 0)
         used[fixed] = False
         used[fixed[:, None], self.sequences[fixed]] = True
         return used
-
-
-def listed(problem: Problem, sequences: Integer[Array, "n t"]) -> Float[Array, "n M"]:
-    """The vectors of arms played in this order, until the person leaves: R_1 + s_1 (R_2 + s_2 (...))."""
-    vectors = np.zeros((len(sequences), len(problem.weights)))
-    for arms in sequences.T[::-1]:
-        vectors = problem.means[arms] + problem.stays[arms] * vectors
-    return vectors
-
-
-def best_sequences(
-    problem: Problem, beliefs: Float[Array, "n M"], gains: Float[Array, "n A"], played: Bool[Array, "n A"], steps: int
-) -> tuple[Integer[Array, "n t"], Float[Array, "n"]]:
-    """The best fixed sequences of `steps` arms that were not played, and what they earn; `gains`: of the arms now.
-
-    Where people leave, the best of `problem.orders`, each followed from its first arm that was not played. After its
-    first step what is left of a sequence is among those that are compared then, so whoever chooses anew at every step
-    earns no less than was promised.
-    """
-    if not problem.people_leave:
-        left = np.where(played, -np.inf, gains)
-        sequences = np.argpartition(-left, steps - 1, axis=1)[:, :steps]
-        return sequences, np.take_along_axis(left, sequences, axis=1).sum(axis=1)
-    best = np.full(len(beliefs), -np.inf)
-    sequences = np.zeros((len(beliefs), steps), np.int64)
-    means, stays = problem.means.astype(beliefs.dtype), problem.stays.astype(beliefs.dtype)
-    for order in problem.orders:
-        tried = order[np.argsort(played[:, order], axis=1, kind="stable")[:, :steps]]
-        mass, value = beliefs, np.zeros(len(beliefs), beliefs.dtype)
-        for arms in tried.T:
-            value = value + np.einsum("nm,nm->n", mass, means[arms])
-            mass = mass * stays[arms]
-        better = value > best
-        sequences[better], best[better] = tried[better], value[better]
-    return sequences, best
 
 
 def best_continuations(
@@ -132,19 +92,20 @@ def best_continuations(
 
 def at_children(
     problem: Problem,
-    later: UsedPlans,
+    later: NoRepeatVectors,
     beliefs: Float[Array, "n M"],
     played: Bool[Array, "n A"],
     rows: Integer[Array, "r"],
     arms: Integer[Array, "r"],
     steps: int,
 ) -> list[Continuations]:
-    """After each value of `arms`, played at `beliefs[rows]`: the best thing to do with `steps` to go.
+    """Return the best continuation with `steps` to go after each observation of `arms`, played at `beliefs[rows]`.
 
     The precision is that of `beliefs`.
     """
     precision = beliefs.dtype
-    columns, means = later.vectors.T.astype(precision), problem.means.T.astype(precision)
+    columns, means = later.vectors.T.astype(precision), problem.step(steps).means.T.astype(precision)
+    table = problem.step(steps + 1).table
     whole = problem.people_leave  # then what a value leaves is not all that is left
     here, rest, rest_gains = beliefs[rows], (beliefs @ columns)[rows], (beliefs @ means)[rows]
     after = played[rows]
@@ -154,7 +115,7 @@ def at_children(
     for z in range(problem.n_values):
         children = here
         if whole or z < problem.n_values - 1:
-            children = here * problem.table[arms * problem.n_values + z].astype(precision)
+            children = here * table[arms * problem.n_values + z].astype(precision)
             scores, gains = children @ columns, children @ means
             rest -= scores
             rest_gains -= gains
@@ -170,31 +131,31 @@ def backup(
     beliefs: Float[Array, "n M"],
     played: Bool[Array, "n A"],
     candidates: Integer[Array, "n c"],
-    later: UsedPlans,
-    known: UsedPlans,
+    later: NoRepeatVectors,
+    known: NoRepeatVectors,
     steps: int,
     precision: type = np.float32,
-) -> UsedPlans:
+) -> NoRepeatVectors:
     """The best plan for `steps` at each belief that begins with a candidate, where `known` has none as good."""
-    n, count = candidates.shape
-    parts = [UsedPlans.none(problem)]
+    (n, count), step = candidates.shape, problem.step(steps)
+    parts = [NoRepeatVectors.none(problem)]
     block = max(1, _CHUNK // (count * max(len(later.arms), len(problem.weights), problem.n_arms)))
     for start in range(0, n, block):
         here, seen = beliefs[start : start + block], played[start : start + block]
         rows, tried = np.repeat(np.arange(len(here)), count), candidates[start : start + block].ravel()
         answers = at_children(problem, later, here.astype(precision), seen, rows, tried, steps - 1)
-        worth = np.einsum("rm,rm->r", problem.means[tried], here[rows]) + sum(answer.values for answer in answers)
+        worth = np.einsum("rm,rm->r", step.means[tried], here[rows]) + sum(answer.values for answer in answers)
         winner = np.arange(len(here)) * count + worth.reshape(-1, count).argmax(axis=1)
         arms = tried[winner]
-        vectors, used = problem.means[arms], np.zeros(seen.shape, bool)
+        vectors, used = step.means[arms], np.zeros(seen.shape, bool)
         used[np.arange(len(here)), arms] = True
         for z, answer in enumerate(answers):
             best = Continuations(answer.values[winner], answer.plans[winner], answer.sequences[winner])
-            vectors += problem.table[arms * problem.n_values + z] * best.vectors(problem, later)
+            vectors += step.table[arms * problem.n_values + z] * best.vectors(problem, later)
             used |= best.used(later, problem.n_arms)
         keep = _gains(problem, here, seen, vectors, known, steps)
-        parts.append(UsedPlans(vectors[keep], arms[keep], used[keep]))
-    return UsedPlans(*(np.concatenate(field) for field in zip(*((p.vectors, p.arms, p.used) for p in parts))))  # noqa: B905
+        parts.append(NoRepeatVectors(vectors[keep], arms[keep], used[keep]))
+    return NoRepeatVectors(*(np.concatenate(field) for field in zip(*((p.vectors, p.arms, p.used) for p in parts))))  # noqa: B905
 
 
 def _gains(
@@ -202,12 +163,12 @@ def _gains(
     beliefs: Float[Array, "n M"],
     played: Bool[Array, "n A"],
     vectors: Float[Array, "n M"],
-    known: UsedPlans,
+    known: NoRepeatVectors,
     steps: int,
 ) -> Bool[Array, "n"]:
     """Which vectors are worth more at their beliefs than what is known, and not found twice."""
     scores = np.where(known.conflicts(played), -np.inf, beliefs @ known.vectors.T)
-    now = best_continuations(problem, beliefs, scores, beliefs @ problem.means.T, played, steps).values
+    now = best_continuations(problem, beliefs, scores, beliefs @ problem.step(steps).means.T, played, steps).values
     gain = np.einsum("nm,nm->n", vectors, beliefs) - now
     keep = np.zeros(len(gain), bool)
     better = np.flatnonzero(gain > 1e-12 * problem.scale * beliefs.sum(axis=1))
@@ -215,22 +176,25 @@ def _gains(
     return keep
 
 
-class OnceRounds:
+class NoRepeatRounds:
     """Rounds of simulated sessions and backups on one problem, no arm twice."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
         self.problem = problem
         self._rng, self._stop = rng, stop
-        self._keys = rng.integers(1 << 40, size=len(problem.table))
+        self._keys = rng.integers(1 << 40, size=problem.tables.shape[:2])
         self._quick = _QuickLookahead(problem)
+        self._means = [single(means.T) for means in problem.payoffs]
 
-    def run(self, plans: list[UsedPlans], n: int, start: Float[Array, "M"] | None = None) -> list[UsedPlans]:
+    def run(
+        self, plans: list[NoRepeatVectors], n: int, start: Float[Array, "M"] | None = None
+    ) -> list[NoRepeatVectors]:
         """Plans that improve on `plans` at the beliefs of n sessions; those found when `stop` says so.
 
         `plans[t - 1]` holds the plans for t steps to go, and so does what is returned. Sessions begin at `start`; None:
         at the problem's weights, or, where it has several priors, a part of them at each.
         """
-        found = [UsedPlans.none(self.problem)] * self.problem.horizon
+        found = [NoRepeatVectors.none(self.problem)] * self.problem.horizon
         priors = self.problem.priors
         if start is None and priors is not None:
             each = max(n // len(priors), _LEAST_EACH)
@@ -246,16 +210,18 @@ class OnceRounds:
             found[steps - 1] = backup(self.problem, beliefs, played, candidates, later, plans[steps - 1], steps)
         return found
 
-    def look_ahead(self, plans: list[UsedPlans]) -> UsedPlans:
+    def look_ahead(self, plans: list[NoRepeatVectors]) -> NoRepeatVectors:
         """What one step of lookahead with all arms proves at the start."""
         problem = self.problem
         start = problem.weights[None] if problem.priors is None else problem.priors
         nothing = np.zeros((len(start), problem.n_arms), bool)
         everything = np.tile(np.arange(problem.n_arms), (len(start), 1))
-        none = UsedPlans.none(problem)
+        none = NoRepeatVectors.none(problem)
         return backup(problem, start, nothing, everything, none, plans[-1], problem.horizon, np.float64)
 
-    def _visit(self, plans: list[UsedPlans], n: int, start: Float[Array, "M"]) -> dict[int, tuple[Array, Array, Array]]:
+    def _visit(
+        self, plans: list[NoRepeatVectors], n: int, start: Float[Array, "M"]
+    ) -> dict[int, tuple[Array, Array, Array]]:
         """Distinct beliefs of n sessions, the arms played and the arms to try there, by steps to go."""
         problem, rng = self.problem, self._rng
         types = rng.choice(len(start), size=n, p=start / start.sum())
@@ -271,10 +237,10 @@ class OnceRounds:
             visited[steps] = (beliefs[first], played[first], candidates)
             places = np.where(steps > greedy_until, 2, self._places(n, candidates.shape[1]))
             arms = candidates[group.ravel(), places]
-            codes = observe(problem, types, arms, rng)
-            beliefs = beliefs * problem.table[codes]
+            codes = observe(problem, steps, types, arms, rng)
+            beliefs = beliefs * problem.step(steps).table[codes]
             played[np.arange(n), arms] = True
-            keys = keys + self._keys[codes]
+            keys = keys + self._keys[problem.step_tables[steps], codes]
             if problem.people_leave:
                 alive = beliefs.sum(axis=1) > 0
                 if not alive.all():  # the sessions that nobody survives are over
@@ -298,17 +264,17 @@ class OnceRounds:
         return np.select([draw < _LOOKAHEAD, draw < _GREEDY, draw < _OWN], [1, 2, 0], anything)
 
     def candidates(
-        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], steps: int, plans: UsedPlans
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], steps: int, plans: NoRepeatVectors
     ) -> Integer[Array, "n c"]:
         """The plans' own arm, then the best of the lookahead and of the means in turn."""
         problem, quick = self.problem, single(beliefs)
-        gains = np.where(played, -np.inf, quick @ self._quick.means)
+        gains = np.where(played, -np.inf, quick @ self._means[problem.step_tables[steps]])
         ahead = self._quick.best(quick, played, gains, steps)
         count = ahead.shape[1]
         greedy = best_columns(gains, count)
         scores = np.where(plans.conflicts(played), -np.inf, quick @ single(plans.vectors.T))
         best = best_continuations(problem, quick, scores, gains, played, steps)
-        first = best.sequences[:, 0] if problem.people_leave else greedy[:, 0]
+        first = greedy[:, 0] if problem.is_uniform else best.sequences[:, 0]
         own = np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
         turns = np.stack([ahead, greedy], axis=2).reshape(len(beliefs), -1)
         return np.column_stack([own, turns])
@@ -318,18 +284,18 @@ class _QuickLookahead:
     """One reward ahead, then the best fixed sequence of the arms left, by moments of pairs of arms."""
 
     def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self.means = single(problem.means.T)
-        channels = problem.table.reshape(problem.n_arms, problem.n_values, -1)
+        self._problem, (means, table, _) = problem, problem.mean_step
+        self.means = single(means.T)
+        channels = table.reshape(problem.n_arms, problem.n_values, -1)
         if problem.people_leave:  # to have left is one more value, after which nothing is earned: the last, left out
             channels = np.concatenate([channels, channels[:, :1]], axis=1)
         size = channels[:, :-1].size * problem.n_arms
         self._quickly, self._pairs = size <= _PAIRS, None
         self._channels = single(channels)
         if self._quickly and problem.n_arms <= _PAIRED:
-            pairs = np.einsum("azm,km->zmak", channels[:, :-1], problem.means, dtype=np.float32, casting="same_kind")
+            pairs = np.einsum("azm,km->zmak", channels[:, :-1], means, dtype=np.float32, casting="same_kind")
             self._pairs = np.ascontiguousarray(pairs.reshape(*pairs.shape[:2], -1))
-        self._table, self._squares = single(problem.table.T), single((problem.table**2).T)
+        self._table, self._squares = single(table.T), single((table**2).T)
 
     def best(
         self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"], steps: int
