@@ -583,7 +583,7 @@ def test_saved_and_loaded(tmp_path):
 def test_exact_plans_for_one_prior(method):
     bandit, prior, _, _ = case(1)
     for repeats in (True, False):
-        with pytest.raises(InvalidArgument, match="method must be Certified where sessions start at several priors"):
+        with pytest.raises(InvalidArgument, match=r"method must be Certified\(\) if sessions start at several priors"):
             lmab.plan(bandit, horizon=2, method=method, type_prior=prior, repeats=repeats)
 
 

@@ -103,7 +103,7 @@ def test_the_gap_of_a_plan():
 @pytest.mark.parametrize(("gap", "absolute", "expected"), [(0.1, 0.0, 0.5), (0.1, 0.7, 0.7), (0.0, 0.0, 1e-13 * 6)])
 def test_the_tolerance_of_certified_is_the_largest_of_three(gap, absolute, expected):
     problem = Problem.of(LatentBandit.categorical([1.0], [[[0.5, 0.5]]], [-5.0, 1.0]), 3)
-    assert lmab.Certified(gap=gap, absolute=absolute)._tolerance(problem, -5.0) == pytest.approx(expected)
+    assert lmab.Certified(gap=gap, absolute=absolute).tolerance(problem, -5.0) == pytest.approx(expected)
 
 
 def test_defaults_of_certified():

@@ -135,7 +135,9 @@ def prepared(it, backups=0):
     search.add_information_bound(Clock(60.0))
     arms = search.arms
     logs = np.log(np.maximum(arms.table, reference_search.TINY))
-    charges = reference_search.Charges(search.charges[0], logs, arms.entropies.T.copy(), arms.last.T.copy())
+    charges = reference_search.Charges(
+        search.charges[0], logs, arms.entropies.transpose(0, 2, 1).copy(), arms.last.T.copy()
+    )
     return search, charges
 
 
@@ -345,12 +347,12 @@ def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_te
     before = nodes.values[node].copy()
     scratch = compiled_search._scratch(len(it.means), it.n_values, len(it.weights), it.horizon)
     compiled_search._open(arms, search.prices[0], upper, nodes, node, steps, scratch)
-    exact = min(0.0, float((arms.last @ x).max() - it.corner @ x))
+    exact = min(0.0, float((arms.last @ x).max() - it.means.max(axis=0) @ x))
     drop = exact if steps == 1 else compiled_search._drop(arms, search.prices[0], upper, steps, x[None], 0, scratch)
     shares = []
     for row in it.table:
         soft = reference_search.knapsack(x, drop, steps * arms.spread[steps], x * row)
-        shares.append(steps * (it.corner @ (x * row)) + soft)
+        shares.append(steps * (it.means.max(axis=0) @ (x * row)) + soft)
         if priced:
             shares[-1] = min(shares[-1], reference_search.price_bound(search.prices[0], x * row, steps))
     np.testing.assert_allclose(nodes.shares[node], shares, rtol=1e-9, atol=1e-12)
@@ -399,7 +401,7 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
         for concentration in (0.05, 0.5, 5.0):
             x = 0.3 * rng.dirichlet(np.full(4, concentration)) + 1e-12
             best = _optimum(bandit, x, steps)
-            upper = steps * (it.corner @ x) + reference_search.sawtooth(
+            upper = steps * (it.means.max(axis=0) @ x) + reference_search.sawtooth(
                 search.arms, search.prices[0], search.uppers[0], x, steps
             )
             assert upper >= best - 1e-12
@@ -420,7 +422,7 @@ def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkey
     for node in owners.tolist():
         steps, point, x = nodes.steps[node], nodes.points[node], nodes.beliefs[node]
         np.testing.assert_allclose(upper.beliefs[steps, :, point], x / x.sum(), rtol=1e-9)
-        plane = steps * (it.corner @ x)
+        plane = steps * (it.means.max(axis=0) @ x)
         assert plane + upper.drops[steps, point] * x.sum() >= nodes.upper[node] - 1e-12
     assert search.lower_bound <= _optimum(bandit, bandit.weights, 6) + 1e-9 <= search.upper_bound + 2e-9
 
@@ -586,7 +588,7 @@ def test_programs_are_not_begun_in_the_last_half_second(seconds, dropped):
     """Loading the solver and one program may take as long."""
     search = Search(Problem.of(lmab.random_bandit(4, 20, kind="hard", rng=generator(0)), 5, 2), seed=0)
     search.drop_dominated_arms(Clock(seconds))
-    assert (len(search.arms.means) < 20) == dropped
+    assert (len(search.arms.names) < 20) == dropped
 
 
 def test_solver_tolerance_is_no_dominance():
@@ -600,7 +602,7 @@ def test_vectors_name_the_arms_of_the_bandit_after_arms_were_dropped():
     bandit = lmab.random_bandit(4, 20, kind="hard", rng=generator(0))
     search = Search(Problem.of(bandit, 5, 2), seed=0)
     search.drop_dominated_arms(Clock(60.0))
-    assert len(search.arms.means) < 20
+    assert len(search.arms.names) < 20
     search.advance(1e-3)
     policy = vector_policy(search.problem, search.sets())
     assert search.lower_bound > 3

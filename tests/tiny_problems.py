@@ -157,7 +157,7 @@ def tiny(problem: Problem) -> Tiny:
             arms = np.full(len(values), arm)
             likelihood = family.likelihood(arms, values) * weights[:, None]
             if bandit.leaving is not None:
-                likelihood = likelihood * (1 - bandit.leaving[:, arms, bandit.left_after(values)].T)
+                likelihood = likelihood * (1 - bandit.leaving[:, arms, bandit.leaving_columns(values)].T)
             rewards.append(values)
             rows.append(likelihood)
         error = 2e-4 * problem.scale if isinstance(family, Gaussian) else 1e-9 * problem.scale

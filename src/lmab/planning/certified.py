@@ -27,7 +27,7 @@ _BACKUP_BATCHES = frozenset(first << k for first in (4, 6) for k in range(20))  
 _GRIDS = {0: 1 << 18, 1: 1 << 20, 2: 1 << 22, 16: 1 << 24}  # by batch: weights of a grid of beliefs, with attrition
 _ATTRITION_TOLERANCE = 0.98  # part of the gap that trials tolerate with attrition: long sessions are explored evenly
 _FEW_STATES = 1_000_000  # without repeats, dynamic programming over so many states takes less time than a search
-_LOWER_TIME, _PART_OF_GAP = 0.5, 0.3  # binned rewards: share of the time for plans, and of the gap for each search
+_LOWER_TIME, _PART_OF_GAP = 0.3, 0.3  # binned rewards: share of the time for plans, and of the gap for each search
 _MOST_BINS = 200  # of the observations that are more informative than continuous rewards
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 _ADVICE = {
@@ -40,16 +40,19 @@ _ADVICE = {
 class _Run:
     """State of a search that the rules of the schedule look at."""
 
-    def __init__(self, planner: Certified, search: Search, clock: Clock) -> None:
-        self.planner, self.search, self.clock = planner, search, clock
+    def __init__(self, planner: Certified, search: Search, clock: Clock, goal: float | None) -> None:
+        self.planner, self.search, self.clock, self.goal = planner, search, clock, goal
         self.many, self.has_attrition = len(search.roots) > 1, bool(search.problem.people_leave)
         n = planner.n_beliefs
         self.rounds = [n] if self.many else [few for few in _ROUNDS if few < n] + [n] * 2
+        if goal is not None and not self.many:  # only the upper bound is of interest
+            self.rounds = []
         self.batch = -len(self.rounds)  # below 0: rounds of backups; then batches of trials
         few = max(_LP_BATCH, search.problem.n_arms**2 // 100)  # after about as long as the linear programs take
         self.lp_batch = _LP_DELAY * few if self.many or self.has_attrition else few
         late = _BOUND_BATCH_WITH_ATTRITION if self.has_attrition else _BOUND_BATCH
-        self.bound_batch = -1 if self.many else 0 if search.wide else late
+        first = goal is not None or search.wide
+        self.bound_batch = -1 if self.many else 0 if first else late
 
     @property
     def tolerance(self) -> float:
@@ -60,9 +63,15 @@ class _Run:
         return self.search.upper_bound - self.search.lower_bound
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the bounds are close enough, or the upper one has reached its goal."""
+        reached = self.goal is not None and self.search.upper_bound <= self.goal
+        return reached or self.gap <= self.tolerance
+
+    @property
     def end(self) -> Status | None:
         """The reason to stop, or None."""
-        if self.gap <= self.tolerance:
+        if self.is_closed:
             return Status.CERTIFIED
         if self.clock.expired:
             return Status.TIME_LIMIT
@@ -173,7 +182,7 @@ class Certified:
                 above = Search(problem.informative(bins), self.seed, self.memory_limit, self.threads)
                 for steps, vectors in enumerate(lower.sets(), start=1):
                     above.add_vectors(steps, vectors)  # with more information the same plans earn no less
-                reason = finer._run(above, clock.part(1.0))
+                reason = finer._run(above, clock.part(1.0), proved + self.tolerance(problem, proved))
                 upper, bins = min(upper, above.upper_bound), 2 * bins
                 clock.record(proved, upper)
         except KeyboardInterrupt:
@@ -218,10 +227,13 @@ class Certified:
             return None
         return None if seconds_needed(problem) > clock.seconds_left else plan_exactly(problem, clock)
 
-    def _run(self, search: Search, clock: Clock) -> Status:
-        """Follow the schedule until the gap is closed, the time is over or the memory is full."""
+    def _run(self, search: Search, clock: Clock, goal: float | None = None) -> Status:
+        """Follow the schedule until the gap is closed, the time is over or the memory is full.
+
+        With a `goal` only the upper bound is of interest, and it need not fall below the goal.
+        """
         search.look_ahead(clock)
-        run = _Run(self, search, clock)
+        run = _Run(self, search, clock, goal)
         for batch in itertools.count(run.batch):
             run.batch = batch
             clock.record(search.lower_bound, search.upper_bound)
@@ -230,7 +242,7 @@ class Certified:
             for rule in _SCHEDULE:
                 if rule.applies(run):
                     rule.act(run)
-                    if run.gap <= run.tolerance:
+                    if run.is_closed:
                         break
         raise AssertionError
 

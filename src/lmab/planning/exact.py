@@ -247,8 +247,8 @@ class Exact:
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         if problem.priors is not None:
             raise InvalidArgument(
-                f"method=Exact() supports one prior over types, got {len(problem.priors)} priors (from features): use "
-                "method=Certified()"
+                f"method must be Certified() if sessions start at several priors, got Exact(), which supports one, and "
+                f"{len(problem.priors)} priors (from features)"
             )
         needed = n_states(problem)
         if needed > self.max_states:

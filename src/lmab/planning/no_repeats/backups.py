@@ -106,7 +106,7 @@ def at_children(
     precision = beliefs.dtype
     columns, means = later.vectors.T.astype(precision), problem.step(steps).means.T.astype(precision)
     table = problem.step(steps + 1).table
-    whole = problem.people_leave  # then what a value leaves is not all that is left
+    each = not problem.is_uniform  # then every child is needed; else the last is what the others leave
     here, rest, rest_gains = beliefs[rows], (beliefs @ columns)[rows], (beliefs @ means)[rows]
     after = played[rows]
     after[np.arange(len(rows)), arms] = True
@@ -114,7 +114,7 @@ def at_children(
     answers = []
     for z in range(problem.n_values):
         children = here
-        if whole or z < problem.n_values - 1:
+        if each or z < problem.n_values - 1:
             children = here * table[arms * problem.n_values + z].astype(precision)
             scores, gains = children @ columns, children @ means
             rest -= scores
