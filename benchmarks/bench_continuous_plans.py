@@ -63,9 +63,8 @@ def main(which: list[str]) -> None:
                 seconds.append(time.perf_counter() - start)
                 gaps.append(plan.gap)
                 statuses.append(str(plan.status))
-                print(
-                    f"{label}: {plan.lower:.5f} {plan.upper:.5f} {100 * plan.gap:.3f}% {plan.status} {seconds[-1]:.2f} s"
-                )
+                bounds = f"{plan.lower:.5f} {plan.upper:.5f}, gap {100 * plan.gap:.3f}%"
+                print(f"{label}: {bounds}, {plan.status}, {seconds[-1]:.2f} s")
             closed = sum(gap <= 0.01 for gap in gaps)
             print(
                 f"{name}{'' if repeats else ' without repeats'}: {closed} of {len(gaps)} at 1%, mean gap "
