@@ -175,14 +175,14 @@ class Certified:
         reason, upper, bins = Status.HEURISTIC, problem.full_information, problem.n_values
         proved = -np.inf
         try:
-            reason = finer._run(lower, clock.part(_LOWER_TIME))
+            reason = finer._run(lower, clock.part(_LOWER_TIME, upper=upper))
             proved = lower.lower_bound
             clock.record(proved, upper)
             while upper - proved > self.tolerance(problem, proved) and bins <= _MOST_BINS and not clock.expired:
                 above = Search(problem.informative(bins), self.seed, self.memory_limit, self.threads)
                 for steps, vectors in enumerate(lower.sets(), start=1):
                     above.add_vectors(steps, vectors)  # with more information the same plans earn no less
-                reason = finer._run(above, clock.part(1.0), proved + self.tolerance(problem, proved))
+                reason = finer._run(above, clock.part(1.0, lower=proved), proved + self.tolerance(problem, proved))
                 upper, bins = min(upper, above.upper_bound), 2 * bins
                 clock.record(proved, upper)
         except KeyboardInterrupt:
@@ -233,6 +233,7 @@ class Certified:
         With a `goal` only the upper bound is of interest, and it need not fall below the goal.
         """
         search.look_ahead(clock)
+        clock.record(search.lower_bound, search.upper_bound)
         run = _Run(self, search, clock, goal)
         for batch in itertools.count(run.batch):
             run.batch = batch

@@ -104,9 +104,9 @@ class Clock:
         """Seconds until the time limit."""
         return self.time_limit - self.seconds
 
-    def part(self, share: float) -> Clock:
-        """Return a clock for a share of the time that is left, with a trace of its own."""
-        return Clock(share * self.seconds_left)
+    def part(self, share: float, *, lower: float | None = None, upper: float | None = None) -> Clock:
+        """Return a clock for a share of the time that is left; its records reach this one, with the given bounds."""
+        return _PartOfClock(self, share * self.seconds_left, lower, upper)
 
     def record(self, lower: float, upper: float) -> None:
         """Record the bounds proved so far; the trace keeps the best lower and the best upper bound."""
@@ -115,6 +115,22 @@ class Clock:
         self.trace.append(Bounds(self.seconds, lower, upper))
         if self.progress is not None:
             self.progress(self.trace[-1])
+
+
+class _PartOfClock(Clock):
+    """A clock that also stops if the clock of the whole run does; one of its bounds may be replaced there."""
+
+    def __init__(self, whole: Clock, time_limit: float, lower: float | None, upper: float | None) -> None:
+        super().__init__(time_limit)
+        self._whole, self._lower, self._upper = whole, lower, upper
+
+    @property
+    def expired(self) -> bool:
+        return self._whole.expired or super().expired
+
+    def record(self, lower: float, upper: float) -> None:
+        super().record(lower, upper)
+        self._whole.record(lower if self._lower is None else self._lower, upper if self._upper is None else self._upper)
 
 
 @dataclass(frozen=True, eq=False)
