@@ -67,8 +67,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def _count_processor_time() -> None:
     """Let time limits of plans and certificates count processor time, so that a busy machine changes no result."""
     from lmab.evaluation import replanning
-    from lmab.planning import problem
-    from lmab.planning.once import exact
+    from lmab.planning import exact, problem
     from lmab.testing import planners
 
     for module in (exact, planners, problem):

@@ -62,13 +62,13 @@ EXAMPLES: dict[str, Example] = {
     "LookaheadPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.Lookahead(2))),
     "ExactPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Exact())),
     "PolicyGraph": Example(lambda bandit, horizon: _planned(bandit, horizon).graph()),
-    "OnceLookaheadPolicy": Example(
+    "NoRepeatLookaheadPolicy": Example(
         lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.Lookahead(2), repeats=False)
     ),
-    "OnceVectorPolicy": Example(
+    "NoRepeatVectorPolicy": Example(
         lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.PointBased(n_beliefs=20), repeats=False)
     ),
-    "ExactOncePolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
+    "NoRepeatExactPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
 }
 if find_spec("lmab.paper") is not None:
     EXAMPLES |= {

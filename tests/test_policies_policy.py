@@ -197,7 +197,7 @@ def test_a_history_of_earlier_sessions_moves_the_belief_and_no_step():
     assert once.act(once.start(history=[(0, 1.0)])) == 0  # the arms of earlier sessions may be played again
 
 
-@pytest.mark.parametrize("name", ["ExactPolicy", "ExactOncePolicy", "PolicyGraph"])
+@pytest.mark.parametrize("name", ["ExactPolicy", "NoRepeatExactPolicy", "PolicyGraph"])
 def test_tables_that_miss_a_reward_decide_by_a_lookahead_and_return_to_the_table(name):
     policy = policies.EXAMPLES[name](BANDIT, 3)
     late = policy.tell(policy.observe(policy.start(), 0, None), 0, 1.0)
@@ -213,7 +213,7 @@ def test_tables_that_miss_a_reward_decide_by_a_lookahead_and_return_to_the_table
 
 
 def test_an_unrewarded_step_of_a_table_without_repeats_counts_its_arm_as_played():
-    policy = policies.EXAMPLES["ExactOncePolicy"](BANDIT, 3)
+    policy = policies.EXAMPLES["NoRepeatExactPolicy"](BANDIT, 3)
     state = policy.start()
     first = policy.act(state)
     state = policy.observe(state, first, None)
