@@ -421,7 +421,7 @@ def saved(plan: lmab.Plan, folder) -> lmab.Plan:
 
 def test_round_trip_to_the_bit(plan, tmp_path):
     again = saved(plan, tmp_path)
-    for name in ("horizon", "lower", "upper", "status", "message", "trace", "repeats", "estimate"):
+    for name in ("horizon", "lower", "upper", "status", "message", "trace", "repeats", "source"):
         assert getattr(again, name) == getattr(plan, name), name
     assert [type(step) for step in again.trace] == [type(step) for step in plan.trace]
     assert repr(again) == repr(plan)

@@ -142,7 +142,7 @@ def test_a_kind_belongs_to_one_class_which_may_be_written_anew(bandit):
 
 def test_a_policy_says_whether_it_repeats_arms(policy, bandit, rng):
     name = type(policy).__name__
-    assert policy.repeats == ("Once" not in name and name != "Ranking")
+    assert policy.repeats == ("NoRepeat" not in name and name != "Ranking")
     if not policy.repeats:
         assert name == "Ranking" or not policy.graph().repeats
         sessions = lmab.simulate(bandit, policy, n_sessions=20, horizon=HORIZON, rng=rng)

@@ -102,7 +102,7 @@ class BeliefPolicy(Policy):
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         if self.bandit.leaving is None:
-            return self._remember(state, arms, rewards)
+            return belief.rescale(belief.multiply(state.memory, self._likelihood(state.step, arms, rewards)))
         stays = self._continuation(state.step, arms)  # that the session continued is known since the step itself
         given = self._likelihood(state.step, arms, rewards) / np.where(stays > 0, stays, 1.0)
         return belief.rescale(belief.multiply(state.memory, given))
