@@ -28,6 +28,9 @@ def run(*arguments: object) -> dict:
     return json.loads(result.stdout)
 
 
+MODULES_TO_ACT = 40  # measured: what a policy needs of models, policies and planning, with their packages
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A bandit, a log of it, and what the commands make of the log: a model, a plan, and a policy alone."""
@@ -147,3 +150,16 @@ def test_whoever_loads_a_plan_imports_nothing_that_fits(tmp_path):
     known = set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
     assert not any(name.startswith(("lmab.estimation", "lmab.paper")) for name in known)
     assert not known & {"scipy", "numba", "pyarrow"}
+
+
+def test_acting_with_a_saved_policy_imports_few_modules(tmp_path):
+    """A process that only acts knows models, policies and planning, and nothing above them."""
+    lmab.plan(lmab.random_bandit(2, 4, rng=0), horizon=3).policy.save(tmp_path / "policy.lmab")
+    program = "import sys, lmab; lmab.load(sys.argv[1]).act_on([(0, 1.0)]); print(*sys.modules)"
+    asked = [sys.executable, "-c", program, str(tmp_path / "policy.lmab")]
+    imported = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    ours = [name for name in imported if name == "lmab" or name.startswith("lmab.")]
+    layers = {name.split(".")[1] for name in ours if "." in name}
+    above = {"estimation", "evaluation", "simulation", "moments", "learning", "paper", "reporting", "serve", "cli"}
+    assert not layers & above
+    assert len(ours) <= MODULES_TO_ACT, sorted(ours)

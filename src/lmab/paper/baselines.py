@@ -97,7 +97,7 @@ class UCB(Learner):
 
 
 def next_plays(counts: Float[Array, "A"], sums: Float[Array, "A"], n_plays: int, spread: float) -> Integer[Array, "A"]:
-    """How often UCB1 would play each arm in its next `n_plays` plays if the means stayed as they are.
+    """Return how often UCB1 would play each arm in its next `n_plays` plays if the means stayed as they are.
 
     UCB1 plays the arm with the highest index mean + spread * sqrt(2 log t / n), and each play lowers the index. In the
     end all arms that were played have the same index, which is called `level` below. Arms that were never played come

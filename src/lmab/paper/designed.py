@@ -61,7 +61,7 @@ def explore_core(
 
 
 def uniform_plays(task: Task, n_sessions: int, course: Course) -> Generator[Exploration, Sessions, Sessions]:
-    """Sessions of uniformly random arms."""
+    """Return sessions of uniformly random arms."""
     if task.horizon < 2:
         raise InvalidArgument(f"horizon must be at least 2 to measure correlations of rewards, got {task.horizon}")
     uniform = Uniform(task.n_arms, horizon=task.horizon)
@@ -71,7 +71,7 @@ def uniform_plays(task: Task, n_sessions: int, course: Course) -> Generator[Expl
 def core_set(
     sessions: Sessions, rewards: str | None, pairs: str, rank: int | str, course: Course, events: str = "pairs"
 ) -> Design:
-    """The subspace of the second moments, and its core set; of normal rewards there are no events but arms."""
+    """Return the subspace of the second moments, and its core set; of normal rewards there are no events but arms."""
     require_nobody_left("a core set that is learned while people are served", sessions)
     size = sessions.n_arms * (1 if rewards == "gaussian" else len(np.unique(sessions.rewards)))
     k = None if isinstance(rank, str) else min(rank, size)
@@ -81,7 +81,7 @@ def core_set(
 
 
 def designed(space: Subspace, course: Course, events: str = "pairs") -> Design:
-    """The core set of a subspace."""
+    """Return the core set of a subspace."""
     core = design(space, events="pairs" if space.values is None else events)
     course.note("design", core_set=core.pairs, rho=core.rho, g=core.g)
     return core
@@ -212,7 +212,7 @@ class EDMLE(Learner):
         return planned_on_estimate(task, bandit, course)
 
     def _shares(self, task: Task) -> tuple[int, int]:
-        """Sessions of uniform play, and of core plays."""
+        """Return sessions of uniform play, and of core plays."""
         if self.space is not None:
             return 0, task.n_sessions
         if self.explore is None:
@@ -360,7 +360,7 @@ class EDMoments(Learner):
         return MomentMatching("core", core, None, self.restarts, w_min, self.epsilon, self.bins)
 
     def _least_weights(self) -> list[float | None]:
-        """The least weights that are tried: 1/M, 1/(2M), ... down to 1/1000; one where none is to be tried."""
+        """Return the least weights that are tried: 1/M, 1/(2M), ... down to 1/1000; one where none is to be tried."""
         if not isinstance(self.w_min, str):
             return [self.w_min]
         if self.n_types == 1:
@@ -382,7 +382,7 @@ class EDMoments(Learner):
 
 
 def _uncut(bandit: LatentBandit, bins: Bins | None) -> LatentBandit:
-    """The bandit of cut rewards, with the edges by which policies cut what they observe."""
+    """Return the bandit of cut rewards, with the edges by which policies cut what they observe."""
     if bins is None:
         return bandit
     assert isinstance(bandit.rewards, Categorical)

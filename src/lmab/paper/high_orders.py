@@ -239,7 +239,7 @@ class Contrasts:
 
     @property
     def n(self) -> int:
-        """The number of contrasts."""
+        """Return the number of contrasts."""
         return self.factor.shape[1]
 
     @classmethod

@@ -197,6 +197,6 @@ class _Tree:
 
 
 def _codec(n_arms: int, values: Float[Array, "Z"], nearest: bool = False) -> Categorical:
-    """A reward family that is used only to number (arm, value) pairs; its probabilities mean nothing."""
+    """Return a reward family that is used only to number (arm, value) pairs; its probabilities mean nothing."""
     edges = (values[1:] + values[:-1]) / 2 if nearest and len(values) > 1 else None
     return Categorical(np.full((1, n_arms, len(values)), 1 / len(values)), values, edges)

@@ -153,7 +153,7 @@ class LUCRL(Learner):
             sessions += yield from course.explore(Exploration.of_policy("optimistic", policy, n))
 
     def _published(self, task: Task, sessions: Sessions, bandit: LatentBandit, course: Course) -> Play:
-        """One policy for every session; the session's posterior under the model that played it is taken once."""
+        """Play one policy per session; take its posterior under the model that played it once."""
         rule = OptimisticRule(self, task, SoftCounts.of(floored(bandit, united_values(task, sessions)), sessions))
         played, left = [sessions], task.n_sessions - len(sessions)
         while left:
@@ -168,7 +168,7 @@ class LUCRL(Learner):
     def _sweep(
         self, task: Task, sessions: Sessions, bandit: LatentBandit, sweeps: int, course: Course
     ) -> tuple[LatentBandit, Float[Array, "M A"]]:
-        """The model after `sweeps` passes of EM over all sessions, and how often each type saw each arm."""
+        """Return the model after `sweeps` passes of EM over all sessions, and how often each type saw each arm."""
         values = united_values(task, sessions)
         bandit = self._knowing(task, bandit, sessions)
         bandit, log_likelihood = sweep(bandit, sessions, sweeps=sweeps, prior=self.prior, values=values)
@@ -178,7 +178,7 @@ class LUCRL(Learner):
         return bandit, counts
 
     def _knowing(self, task: Task, bandit: LatentBandit, sessions: Sessions) -> LatentBandit:
-        """The bandit, with room for values that the sessions paid and no session before them."""
+        """Return the bandit, with room for values that the sessions paid and no session before them."""
         known, values = bandit.rewards.values, united_values(task, sessions)
         if known is None or values is None or np.isin(values, known).all():
             return bandit
@@ -190,7 +190,7 @@ class LUCRL(Learner):
         return np.minimum(width * rewards.spread, rewards.support[1] - rewards.means)
 
     def _width(self, n_cells: int, n_sessions: int) -> float:
-        """The bonus of an arm that a type saw once, as a part of the spread of rewards."""
+        """Return the bonus of an arm that a type saw once, as a part of the spread of rewards."""
         return self.bonus * float(np.sqrt(np.log(n_cells * n_sessions) / 2))
 
 
@@ -203,7 +203,7 @@ class OptimisticRule:
     counts: SoftCounts
 
     def policy(self) -> OptimisticPolicy:
-        """The policy of the next session."""
+        """Return the policy of the next session."""
         bandit = self.counts.bandit(self.learner.prior)
         bonus = self.learner._bonus(bandit, self.counts.plays, self.task.n_sessions)
         return OptimisticPolicy(lenient(bandit), bonus, horizon=self.task.horizon)
@@ -247,7 +247,7 @@ class OptimisticRule:
     def _play_values(
         self, bandit: LatentBandit, truth: Categorical, n_sessions: int, horizon: int, rng: np.random.Generator
     ) -> Sessions:
-        """The same in compiled code, which hands back every session that paid a value for the first time."""
+        """Add sessions in compiled code, which returns each session with a new value."""
         types, uniforms = draw_types(bandit, n_sessions, rng), rng.random((n_sessions, horizon))
         arms, outcomes = (np.zeros((n_sessions, horizon), np.int64) for _ in range(2))
         values, done = truth.values, 0
@@ -283,7 +283,7 @@ class SoftCounts:
 
     @classmethod
     def of(cls, bandit: LatentBandit, sessions: Sessions) -> SoftCounts:
-        """The counts of a log, with its posteriors under `bandit`."""
+        """Return the counts of a log, with its posteriors under `bandit`."""
         n_types, n_arms = bandit.means.shape
         n_values = 1 if bandit.rewards.values is None else len(bandit.rewards.values)
         empty = cls(bandit, np.zeros(n_types), np.zeros((n_types, n_arms)), np.zeros((n_types, n_arms, n_values)))
@@ -291,7 +291,7 @@ class SoftCounts:
         return empty
 
     def copy(self) -> SoftCounts:
-        """The same counts, to be added to apart."""
+        """Return the same counts, to be added to apart."""
         return SoftCounts(self.start, self.sessions.copy(), self.plays.copy(), self.paid.copy())
 
     def add(self, bandit: LatentBandit, sessions: Sessions) -> None:
@@ -320,7 +320,7 @@ class SoftCounts:
             self.start, self.paid = replace(self.start, rewards=rewards), paid
 
     def bandit(self, prior: float) -> LatentBandit:
-        """The model of the counts, with `prior` pseudo-plays per type and arm, spread evenly over the values.
+        """Return the model of the counts, with `prior` pseudo-plays per type and arm, spread evenly over the values.
 
         No value is less likely than `FLOOR`, as in `floored`.
         """

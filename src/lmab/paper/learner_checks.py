@@ -106,7 +106,7 @@ class _Course:
 
     @cached_property
     def made(self) -> tuple[list[Exploration], list[Sessions], Learned]:
-        """What was asked, what was played, and what was learned."""
+        """Return the explorations, the sessions played, and the result."""
         environment, run = _Recorder(self.bandit, self.horizon), self.new_run()
         asked = []
         while not run.finished:

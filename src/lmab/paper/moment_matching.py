@@ -101,7 +101,7 @@ class MomentMatching(Estimator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What `lmab.fit` may expect."""
+        """Return the capabilities that `lmab.fit` may use."""
         return Capabilities(uses_moments=True)
 
     def solve(self, request: Request) -> Estimate:
@@ -645,7 +645,7 @@ class Matching:
 
     @cached_property
     def _columns(self) -> tuple[Integer[Array, "q"], Integer[Array, "q"]]:
-        """Rows and columns of the free Jacobian's entries."""
+        """Return rows and columns of the free Jacobian's entries."""
         n, m = self.contrasts.n, self.n_types
         rows, places = np.nonzero(self.moments.indices < n)
         slots = self.moments.indices[rows, places]

@@ -63,11 +63,11 @@ class TensorDecomposition(Estimator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What `lmab.fit` may expect."""
+        """Return the capabilities that `lmab.fit` may use."""
         return Capabilities(uses_moments=True, corrects_attrition=True)
 
     def solve(self, request: Request) -> Estimate:
-        """The components of the log's third moments."""
+        """Return the components of the log's third moments."""
         log, n_types = request.log, request.n_types
         sessions = log.sessions
         if sessions.horizon < 3:
@@ -103,7 +103,7 @@ class TensorDecomposition(Estimator):
         )
 
     def _used(self, moments: Moments) -> Bool[Array, "D"]:
-        """Which rows of the moments describe a type."""
+        """Return which rows of the moments describe a type."""
         used = np.ones(len(moments.second), bool)
         if self.features == "free" and moments.values is not None and len(moments.values) > 1:
             used[:: len(moments.values)] = False
@@ -124,7 +124,7 @@ def third_moments(
     values: Float[Array, "Z"] | None,
     passes: Passes = SERIAL,
 ) -> Float[Array, "k k k"]:
-    """Mean over ordered triples of different steps of a session of the outer product of their features.
+    """Return mean over ordered triples of different steps of a session of the outer product of their features.
 
     A step that played arm a has `features[a, z]` (or reward times `features[a]`) divided by how often arm a was played,
     so that its expectation in type m is features' mu_m whatever arms the log prefers. Where people left, triples have
@@ -140,7 +140,7 @@ def third_moments(
 
 
 def _reached(sessions: Sessions | Packed, stays: Stays) -> Float[Array, "A"]:
-    """How often each arm would have been played, had nobody left."""
+    """Return how often each arm would have been played, had nobody left."""
     plays = np.zeros(sessions.n_arms)
     for chunk in sessions.chunks(_SESSIONS):
         plays += np.bincount(chunk.arms, stays.weights(chunk), minlength=sessions.n_arms)
@@ -186,7 +186,7 @@ def _thirds(
 def _weighed_triples(
     rows: Float[Array, "n k"], reached: Float[Array, "n"], first: Integer[Array, "e"], lengths: Integer[Array, "e"]
 ) -> Float[Array, "k k k"]:
-    """As `_triples`, each with the weight of its last step: that step, times the pairs of different steps before it."""
+    """Return `_triples`, each weighted by its last step: that step times the pairs of steps before it."""
     k = rows.shape[1]
     squares = (rows[:, :, None] * rows[:, None, :]).reshape(-1, k * k)
     sums, twice = (_before(each, first, lengths) for each in (rows, squares))

@@ -19,7 +19,7 @@ from ..model.bins import gaussian_grid_size
 
 
 def _power(base: float, exponent: float) -> float:
-    """base ** exponent, infinite where it leaves the numeric range."""
+    """Return base ** exponent, infinite outside the numeric range."""
     try:
         return float(base) ** exponent
     except (OverflowError, ZeroDivisionError):
@@ -114,7 +114,7 @@ def planning_operations(n_types: int, n_arms: int, n_values: int, horizon: int, 
 
 
 def identifiable(n_types: int, horizon: int) -> bool:
-    """Whether sessions are long enough to identify parameters: H >= 2M - 1 (section 3.2)."""
+    """Return whether sessions are long enough to identify parameters: H >= 2M - 1 (section 3.2)."""
     return horizon >= 2 * n_types - 1
 
 
@@ -159,7 +159,7 @@ def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
 
 
 def moments_from_core(n_types: int, order: int, delta: float) -> float:
-    """How well all moments of an order agree when those of the core set agree to delta (Proposition 3.6)."""
+    """Return how well all moments of an order agree when those of the core set agree to delta (Proposition 3.6)."""
     return _power(2 * n_types, order / 2) * delta
 
 
@@ -216,7 +216,7 @@ class Budget:
 
     @property
     def total(self) -> float:
-        """Sessions of both phases, by the method of moments."""
+        """Return sessions of both phases, by the method of moments."""
         return self.subspace_sessions + self.tensor_sessions
 
     @property
@@ -226,13 +226,13 @@ class Budget:
 
 
 def core_set_size(rank: int) -> int:
-    """n = 4 k log log k + 16, and 16 for k <= 2 (Theorem 2.4)."""
+    """Return n = 4 k log log k + 16, and 16 for k <= 2 (Theorem 2.4)."""
     rank = check_count("rank", rank)
     return 16 if rank <= 2 else math.floor(4 * rank * math.log(math.log(rank)) + 16)
 
 
 def delta_sub(n_types: int, n_values: int, horizon: int, epsilon: float, w_min: float) -> float:
-    """How accurate the subspace must be: equation (choice_of_delta_a)."""
+    """Return how accurate the subspace must be: equation (choice_of_delta_a)."""
     m, z, h = n_types, n_values, horizon
     if identifiable(m, h):
         return epsilon / (2 * z * m * h**2)
@@ -241,7 +241,7 @@ def delta_sub(n_types: int, n_values: int, horizon: int, epsilon: float, w_min: 
 
 
 def delta_tsr(n_types: int, n_values: int, horizon: int, epsilon: float, core_size: int) -> float:
-    """How accurate every moment must be: below equation (tensor_error_cond)."""
+    """Return how accurate every moment must be: below equation (tensor_error_cond)."""
     m, z, h = n_types, n_values, horizon
     if identifiable(m, h):
         return _power(epsilon / (z * h**2 * m**3.5 * core_size), 2 * m - 1)
@@ -252,7 +252,7 @@ def budget(
     n_types: int, n_arms: int, horizon: int, epsilon: float, *, n_values: int = 2, eta: float = 0.1,
     w_min: float | None = None,
 ) -> Budget:  # fmt: skip
-    """Sessions that Theorem 3.8 asks for to be within epsilon of the optimum with probability 1 - eta.
+    """Return sessions that Theorem 3.8 asks for to be within epsilon of the optimum with probability 1 - eta.
 
     Examples:
         >>> from lmab import theory
@@ -298,7 +298,7 @@ def gaussian_budget(
 def printed_moment_sessions(
     n_types: int, horizon: int, epsilon: float, *, n_values: int = 2, eta: float = 0.1
 ) -> float:
-    """The second term of Theorem 3.8 for H < 2M - 1 as printed: H^2 log(M / eta) (2 M Z^2)^H / epsilon^2.
+    """Return the second term of Theorem 3.8 for H < 2M - 1 as printed: H^2 log(M / eta) (2 M Z^2)^H / epsilon^2.
 
     It lacks n^H, the number of multi-indices, each of which Algorithm 1 measures; `budget` counts them.
     """
@@ -307,7 +307,7 @@ def printed_moment_sessions(
 
 
 def gaussian_exponent(n_types: int, horizon: int) -> int:
-    """The power of 1/epsilon in the number of sessions with normal rewards: min(2H + 2, 4M - 2) (Remark 3.9)."""
+    """Return the power of 1/epsilon in the number of sessions with normal rewards: min(2H + 2, 4M - 2) (Remark 3.9)."""
     return min(2 * horizon + 2, 4 * n_types - 2)
 
 
@@ -344,7 +344,7 @@ def separation(distances: Float[Array, "M M"]) -> float:
 
 
 def core_separation(n_types: int, n_values: int, gamma: float) -> float:
-    """The least distance on some core pair of two types that are separated by gamma (appendix C)."""
+    """Return the least distance on some core pair of two types that are separated by gamma (appendix C)."""
     return gamma / (n_values * math.sqrt(2 * n_types))
 
 

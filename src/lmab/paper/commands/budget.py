@@ -145,7 +145,7 @@ def _measure(types: int, arms: int, horizon: int, epsilon: float, n_bandits: int
 
 
 def _loss(types: int, arms: int, horizon: int, size: int, rng: Any) -> float:
-    """How much less a policy learned from `size` sessions earns than the best policy."""
+    """Return how much less a policy learned from `size` sessions earns than the best policy."""
     bandit = random_bandit(types, arms, rng=rng)
     log = simulation.simulate(bandit, Uniform(arms), n_sessions=size, horizon=horizon, rng=rng)
     fitted = fit(log, n_types=types, method=EM(prior=1.0), rng=rng).bandit

@@ -139,7 +139,7 @@ def _imported(given: str) -> list[Contender]:
 
 
 def _figures(names: Sequence[str]) -> list[str]:
-    """The figures of the paper that are drawn."""
+    """Return the figures of the paper that are drawn."""
     return [name for name in (*_FIGURES, _REGIMES, _RATES) if name in names or "all" in names]
 
 

@@ -36,7 +36,7 @@ class Point:
 
 
 def instance_of(row: Row) -> Key:
-    """What the truth depends on: rows with the same key are paired."""
+    """Return the part of a setting that determines the truth: rows with the same key are paired."""
     return row.kind, row.separation, row.n_types, row.n_arms, row.horizon, row.instance
 
 
@@ -59,7 +59,7 @@ def _fraction(column: str) -> Measure:
 
 
 def _value_gap(row: Row, references: Mapping[Key, Row]) -> float | None:
-    """What is lost per step against the genie; the plans are near-optimal only, so that it may be slightly negative."""
+    """Return the loss per step against the genie, slightly negative if the genie's plan is not quite optimal."""
     reference = references.get(instance_of(row))
     if reference is None or row is reference or row.value is None or reference.value is None:
         return None
@@ -106,14 +106,14 @@ MEASURES: Mapping[str, tuple[str, Measure, str]] = {  # name: label, how, refere
 
 
 def wanted(study: Study, rows: Iterable[Row], size: str | None = None) -> list[Row]:
-    """The rows of a study that are done; of all sizes, or of one."""
+    """Return the rows of a study that are done; of all sizes, or of one."""
     sizes = study.cells if size is None else (size,)
     ids = {trial.id for each in sizes for trial in study.trials(each)}
     return [row for row in rows if row.id in ids and row.done]
 
 
 def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
-    """Each row with its measure, where it has one."""
+    """Return each row that has the measure, with its value."""
     _, function, reference = MEASURES[measure]
     references = {instance_of(row): row for row in rows if row.method == reference}
     pairs = [(row, function(row, references)) for row in rows]
@@ -121,25 +121,25 @@ def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
 
 
 def budgets_of(rows: Sequence[Row], panel: Panel) -> list[int]:
-    """The numbers of sessions that a panel shows."""
+    """Return the numbers of sessions that a panel shows."""
     budgets = sorted({row.n_sessions for row in rows if row.n_sessions})
     return budgets if panel.budget is None or not budgets else [budgets[panel.budget]]
 
 
 def title_of(rows: Sequence[Row], panel: Panel) -> str:
-    """The title of a panel, with its number of sessions where it shows one of several."""
+    """Return the title of a panel, with its number of sessions where it shows one of several."""
     budgets = [] if panel.budget is None else budgets_of(rows, panel)
     return panel.title + "".join(f", N = {budget:,}" for budget in budgets)
 
 
 def heading_of(study: Study, rows: Sequence[Row]) -> str:
-    """The title of a study, with its number of sessions where there is only one."""
+    """Return the title of a study, with its number of sessions where there is only one."""
     budgets = {row.n_sessions for row in rows if row.n_sessions}
     return study.title + (f", N = {budgets.pop():,}" if len(budgets) == 1 and study.axis != "n_sessions" else "")
 
 
 def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:
-    """Mean and standard error over instances for every method and place on the axis."""
+    """Return mean and standard error over instances for every method and place on the axis."""
     budgets = budgets_of(rows, panel)
     groups: dict[tuple[str, str, float | str], list[float]] = {}
     for row, value in measured(rows, panel.measure):
@@ -154,7 +154,7 @@ def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:
 
 
 def in_order(values: Iterable[Any]) -> list[Any]:
-    """Numbers by size, also where they are text or stand within it; words as they come in the alphabet."""
+    """Return a sort key: numbers by size, also inside texts; words in alphabetical order."""
 
     def key(value: Any) -> tuple[float, list[str | int]]:
         try:
@@ -166,7 +166,7 @@ def in_order(values: Iterable[Any]) -> list[Any]:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and its standard error (nan for a single value)."""
+    """Return the mean, and its standard error (nan for a single value)."""
     array = np.asarray(values, float)
     error = float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float("nan")
     return float(array.mean()), error
@@ -187,7 +187,7 @@ class Needed:
 def sessions_needed(
     rows: Sequence[Row], method: str, fraction: float, *, measure: str = "fraction", n_draws: int = 500
 ) -> Needed | None:
-    """Where the mean curve over instances first reaches `fraction`, between budgets by log-linear interpolation."""
+    """Return the sessions at which the mean curve reaches `fraction`, by log-linear interpolation."""
     budgets, curves = _curves(rows, method, measure)
     if len(curves) == 0:
         return None
@@ -200,7 +200,7 @@ def sessions_needed(
 
 
 def _curves(rows: Sequence[Row], method: str, measure: str) -> tuple[Float[Array, "n"], Float[Array, "i n"]]:
-    """One curve per instance that has all budgets."""
+    """Return one curve per instance that has all budgets."""
     values = {(row.instance, row.n_sessions): value for row, value in measured(rows, measure) if row.method == method}
     budgets = sorted({n for _, n in values})
     instances = sorted({i for i, _ in values})
@@ -263,7 +263,7 @@ class Evidence:
         self._measured: dict[str, list[tuple[Row, float]]] = {}  # by measure, since checks ask many times
 
     def measured(self, measure: str) -> list[tuple[Row, float]]:
-        """Each row with its measure, where it has one."""
+        """Return each row that has the measure, with its value."""
         if measure not in self._measured:
             self._measured[measure] = measured(self.rows, measure)
         return self._measured[measure]
@@ -288,12 +288,12 @@ class Evidence:
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
 
     def places(self, column: str, method: Contender | None = None) -> list[Any]:
-        """The values of a column, in order, among rows that learned (by `method`)."""
+        """Return the values of a column, in order, among rows that learned (by `method`)."""
         rows = [row for row in self.rows if row.n_sessions and (method is None or row.method == method.name)]
         return sorted({getattr(row, column) for row in rows})
 
     def along(self, column: str, measure: str, method: Contender) -> dict[Any, Mean]:
-        """The mean at every place of a column, in order."""
+        """Return the mean at every place of a column, in order."""
         found = {place: self.mean(measure, method, **{column: place}) for place in self.places(column, method)}
         return {place: mean for place, mean in found.items() if mean is not None}
 

@@ -56,7 +56,7 @@ TENSORS = (TENSOR, TENSOR_PAIRS)
 
 
 def at_least(measure: str, limits: Mapping[Contender, float], **where: Any) -> Check:
-    """Every method has at least its limit."""
+    """Check that every method has at least its limit."""
 
     def check(evidence: Evidence) -> Finding | None:
         texts, holds = [], []
@@ -72,7 +72,7 @@ def at_least(measure: str, limits: Mapping[Contender, float], **where: Any) -> C
 
 
 def ed_beats_tensor(evidence: Evidence) -> Finding | None:
-    """The margin is asked of the paper's baseline; that over the stronger form is told."""
+    """Check the margin over the paper's baseline, and report that over the stronger form."""
     found = {tensor: evidence.difference("fraction", ED_MLE, tensor, horizon=7) for tensor in TENSORS}
     asked = found[TENSOR]
     if asked is None:
@@ -164,14 +164,14 @@ def forms(evidence: Evidence) -> tuple[Contender, Contender, str]:
 
 
 def _as_much(evidence: Evidence, method: Contender, other: Contender) -> bool:
-    """Whether `method` was run wherever `other` was, and third moments allow."""
+    """Return whether `method` was run wherever `other` was, and third moments allow."""
     done = [{(*_key(row)[:-1], row.n_sessions) for row in evidence.rows if row.method == one.name and row.horizon > 2}
             for one in (method, other)]  # fmt: skip
     return bool(done[1]) and done[1] <= done[0]
 
 
 def rises_with_horizon(evidence: Evidence) -> Finding | None:
-    """Every method but UCB earns more at the last horizon, and at no step significantly less; UCB stays."""
+    """Check that every method but UCB earns more at the last horizon, and at no step significantly less; UCB stays."""
     ed, optimistic, note = forms(evidence)
     texts, holds = [], []
     for method in (ed, optimistic, TENSOR):
@@ -204,7 +204,7 @@ def works_well(method: Contender, column: str) -> Check:
 
 
 def does_not_drop(evidence: Evidence) -> Finding | None:
-    """The fraction of the genie, averaged over horizons, is not lower with M = 7 than with M = 4.
+    """Check that the fraction of the genie, averaged over horizons, is not lower with M = 7 than with M = 4.
 
     The instances differ, so the standard errors of both means add up in squares. A drop that is significant contradicts
     the sentence; one whose interval ends below `_LEAST_RISE` supports it; anything else is not decided.
@@ -427,7 +427,7 @@ def _ends(method: Contender, curve: dict[Any, Mean]) -> str:
 
 
 def _counted(found: dict[Any, Mean], column: str) -> str:
-    """At how many places a difference is above and below 0, and its range."""
+    """Return at how many places a difference is above and below 0, and its range."""
     if not found:
         return "not run"
     low, high = (choose(found, key=lambda place: found[place].mean) for choose in (min, max))
@@ -444,7 +444,7 @@ def _leads(found: Mapping[str, Mean]) -> bool:
 
 
 def _tally(found: Mapping[str, Mean]) -> str:
-    """At how many places a difference is above and below 0, and its range."""
+    """Return at how many places a difference is above and below 0, and its range."""
     low, high = min(one.mean for one in found.values()), max(one.mean for one in found.values())
     above, below = sum(one.above for one in found.values()), sum(one.below for one in found.values())
     return f"{low:+.4f} to {high:+.4f}, significantly above at {above} of {len(found)} places and below at {below}"
@@ -505,7 +505,7 @@ def _changes(horizon: int) -> Float[Array, "n 5"]:
 def _moved(
     points: Float[Array, "a"], weights: Float[Array, "a"], others: Float[Array, "b"], shares: Float[Array, "b"]
 ) -> float:
-    """The Wasserstein distance on a line: the area between the two distribution functions."""
+    """Return the Wasserstein distance on a line: the area between the two distribution functions."""
     cuts = np.sort(np.concatenate([points, others]))
     below = [(mass[:, None] * (place[:, None] <= cuts[:-1])).sum(axis=0)
              for place, mass in ((points, weights), (others, shares))]  # fmt: skip
@@ -522,7 +522,7 @@ OTHER_POWERS: Mapping[float, str] = {
 
 
 def rates(rows: Sequence[Row], method: Contender) -> dict[Cell, Mean]:
-    """The rate of each cell: a straight line through log distance against log N, instance by instance."""
+    """Return the rate of each cell: a straight line through log distance against log N, instance by instance."""
     curves: dict[Cell, dict[int, dict[int, float]]] = {}
     for row, distance in measured(rows, "distance"):
         if row.method == method.name:
@@ -544,7 +544,7 @@ def scale(cell: Cell, power: float = 2.0) -> float:
 
 
 def explained(found: Mapping[Cell, Mean], power: float) -> float:
-    """The share of the rates' variance that the best rising function of gamma^power H explains, from 0 to 1."""
+    """Return the share of the rates' variance that the best rising function of gamma^power H explains, from 0 to 1."""
     from scipy.optimize import isotonic_regression
 
     values = np.array([mean.mean for mean in found.values()])

@@ -64,11 +64,11 @@ class Setting:
 
     @property
     def instance(self) -> Setting:
-        """The same without the budget: what the truth depends on."""
+        """Return the setting without the budget, which determines the truth."""
         return replace(self, n_sessions=0)
 
     def draw(self, instance: int) -> LatentBandit:
-        """The bandit number `instance`; the same for every horizon and budget."""
+        """Return the bandit number `instance`, the same for every horizon and budget."""
         rng = generator(instance, "bandit")
         if self.kind in KINDS:
             return KINDS[self.kind](self, rng)
@@ -76,7 +76,7 @@ class Setting:
 
 
 def generator(instance: int, use: str) -> np.random.Generator:
-    """The generator for one use within one instance: the same for all methods, so that they are compared in pairs."""
+    """Return the generator for one use within one instance, which all methods share for paired comparisons."""
     uses = ("bandit", "environment", "learner", "evaluation")
     return np.random.default_rng((SEED, instance, uses.index(use)))
 
@@ -210,7 +210,7 @@ class Trial:
 
     @classmethod
     def of(cls, setting: Setting, instance: int, method: Contender) -> Trial:
-        """The trial; a method that learns nothing is run once for all budgets."""
+        """Return the trial; a method that learns nothing is run once for all budgets."""
         return cls(setting if method.learns else setting.instance, instance, method)
 
     @property
@@ -224,13 +224,13 @@ _SESSIONS = 200_000  # simulated where the exact value is out of reach; stored r
 
 
 def planning_seconds(setting: Setting, learner: Learner) -> float:
-    """A plan's limit, in processor seconds; the genie, by which all are measured, has five times as much."""
+    """Return a plan's limit, in processor seconds; the genie, by which all are measured, has five times as much."""
     easy = setting.n_types <= 5 and setting.n_arms <= 100 and setting.horizon <= 10
     return (1.0 if easy else 3.0) * (5.0 if isinstance(learner, Genie) else 1.0)
 
 
 def value_of(policy: Policy, bandit: LatentBandit, horizon: int, instance: int) -> Evaluation:
-    """The exact value; where too many histories can happen, a simulated one on sessions that all methods share."""
+    """Return the exact value, or a simulated one on shared sessions if there are too many histories."""
     rng = generator(instance, "evaluation")
     return evaluation.value_of(policy, bandit, horizon=horizon, n_sessions=_SESSIONS, rng=rng)
 
@@ -431,7 +431,7 @@ class Planning:
 
 
 def best_fixed_arm(setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
-    """The best that ignoring types can do."""
+    """Return the value of the best policy that ignores types."""
     return Measurement(bandit.best_fixed(setting.horizon))
 
 
@@ -465,7 +465,7 @@ def _ed_mle_apart(setting: Setting, bandit: LatentBandit, times: int, pairs: str
 
 
 def typed(make: Callable[..., Learner], **options: Any) -> Callable[[Setting, LatentBandit], Learner]:
-    """`make(n_types, **options)` for the number of types of a setting; it travels to other processes."""
+    """Return `make(n_types, **options)` for the number of types of a setting; it can be pickled."""
     return partial(_learner, make, **options)
 
 

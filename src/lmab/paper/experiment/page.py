@@ -37,7 +37,7 @@ class Table:
 
 
 def tables(study: Study, rows: Sequence[Row]) -> list[Table]:
-    """Mean ± standard error over instances, a table for each panel that has values."""
+    """Return mean ± standard error over instances, a table for each panel that has values."""
     made = (_table(study, rows, panel) for panel in study.panels)
     return [table for table in made if table.cells]
 
@@ -60,12 +60,12 @@ def _table(study: Study, rows: Sequence[Row], panel: Panel) -> Table:
 
 
 def heading(place: float | str) -> str:
-    """50000 as 50,000."""
+    """Format 50000 as 50,000."""
     return place if isinstance(place, str) else f"{place:,.10g}"
 
 
 def _text(mean: float, stderr: float) -> str:
-    """The mean to the digit that its error allows, at least three decimals below 10."""
+    """Return the mean to the digit that its error allows, at least three decimals below 10."""
     digits = 4 if abs(mean) >= 0.01 or mean == 0 else 6
     return f"{mean:.{digits}f}" + (f" ± {stderr:.{digits}f}" if stderr == stderr else "")
 
@@ -124,7 +124,7 @@ class _Judged:
 
 
 def _judgements(rows: Sequence[Row], size: str) -> list[_Judged]:
-    """All claims."""
+    """Return all claims."""
     found = [(claim, _rows_of(claim, rows, size)) for claim in CLAIMS]
     return [_Judged(claim, own, *_verdict(claim, own, size)) for claim, own in found]
 
@@ -156,7 +156,7 @@ def about(claim: Claim) -> list[Study]:
 
 
 def _rows_of(claim: Claim, rows: Sequence[Row], size: str) -> list[Row]:
-    """The rows that a claim is judged by: those of its study, or of all panels of figures 2 and 3, each once."""
+    """Return the rows that a claim is judged by: those of its study, or of all panels of figures 2 and 3, each once."""
     panels = [study for figure in FIGURES for study in figure.studies]
     studies = panels if claim.study == BOTH_FIGURES else about(claim)
     return list({row.id: row for study in studies for row in wanted(study, rows, size)}.values())
@@ -224,7 +224,7 @@ def _flag(size: str) -> str:
 
 
 def page(rows: Sequence[Row], size: str = "standard") -> str:
-    """The page, in Markdown; figures are expected in `figures/`."""
+    """Return the page, in Markdown; figures are expected in `figures/`."""
     used = {row.id: row for study in STUDIES for row in wanted(study, rows, size)}.values()
     head, judged = _HEAD.format(flag=_flag(size)), _judgements(rows, size)
     parts = [head, _provenance(list(used)), f"{_counted(judged)}.\n", _overview(judged), _OPEN]
@@ -340,7 +340,7 @@ _OLDER = "not recorded"  # the commit of rows that were stored before rows had o
 
 
 def _origin(rows: Sequence[Row], size: str) -> str:
-    """How many rows of each study were made by which commit."""
+    """Return how many rows of each study were made by which commit."""
     lines = []
     for study in STUDIES:
         counts = Counter(row.commit or _OLDER for row in wanted(study, rows, size))
@@ -351,7 +351,7 @@ def _origin(rows: Sequence[Row], size: str) -> str:
 
 
 def _unfinished(rows: Sequence[Row]) -> str:
-    """How many plans ran out of time, and how far apart their bounds were."""
+    """Return how many plans ran out of time, and how far apart their bounds were."""
     gaps = [row.upper / row.lower - 1 for row in rows if row.note == "time limit" and row.upper and row.lower]
     n_plans = sum(row.note in ("time limit", "certified", "optimal") for row in rows)
     if not gaps:
@@ -379,7 +379,7 @@ def _overview(judged: Sequence[_Judged]) -> str:
 
 
 def _instances(rows: Sequence[Row]) -> str:
-    """How many instances every cell of the study has, at least."""
+    """Return how many instances every cell of the study has, at least."""
     cells: dict[tuple[object, ...], int] = {}
     for row in rows:
         key = row.kind, row.separation, row.n_types, row.n_arms, row.horizon, row.n_sessions, row.method
@@ -392,7 +392,7 @@ def _instances(rows: Sequence[Row]) -> str:
 
 
 def _verdict(claim: Claim, rows: Sequence[Row], size: str) -> tuple[str, str]:
-    """What the rows say of a claim. A claim named before its run is judged once, when the run is complete."""
+    """Return the verdict on a claim. A claim named before its run is judged once, after the run."""
     asked = sum(len(study.trials(size)) for study in about(claim)) if claim.ahead else 0
     finding = None if len(rows) < asked else claim.check(Evidence(rows))
     if finding is None:
@@ -404,7 +404,7 @@ def _verdict(claim: Claim, rows: Sequence[Row], size: str) -> tuple[str, str]:
 
 
 def _said(name: str, judged: Sequence[_Judged]) -> list[str]:
-    """The claims of a study, each with its quotation, its verdict and its numbers."""
+    """Return the claims of a study, each with its quotation, its verdict and its numbers."""
     lines = []
     for one in judged:
         claim = one.claim
@@ -418,7 +418,7 @@ def _said(name: str, judged: Sequence[_Judged]) -> list[str]:
 
 
 def _section(study: Study, all_rows: Sequence[Row], size: str, judged: Sequence[_Judged], *, in_figure: bool) -> str:
-    """The claims and tables of a study, and its figure where it is no part of a figure of the paper."""
+    """Return the claims and tables of a study, and its figure where it is no part of a figure of the paper."""
     rows = wanted(study, all_rows, size)
     missing = len(study.trials(size)) - len(rows)
     parts = [f"{'###' if in_figure else '##'} {study.name}", "",
@@ -441,7 +441,7 @@ def _section(study: Study, all_rows: Sequence[Row], size: str, judged: Sequence[
 
 
 def _promised(rows: Sequence[Row]) -> list[str]:
-    """For each number of sessions both bounds, and the distances where sessions are the most telling."""
+    """Return for each number of sessions both bounds, and the distances where sessions are the most telling."""
     longest = max(row.separation**2 * row.horizon for row in rows)
     cells = []
     for n_sessions in sorted({row.n_sessions for row in rows}):

@@ -80,7 +80,7 @@ def _lost(point: Point) -> Point:
 
 
 def _at_the_least(losses: Sequence[Point]) -> str:
-    """A line that says so where smaller losses are drawn at the least one."""
+    """Draw a line at the smallest loss that is drawn, if there are smaller ones."""
     drawn = any(point.mean == _LEAST_LOSS for point in losses)
     return f"\nlosses below {_LEAST_LOSS:.4f} are drawn at {_LEAST_LOSS:.4f}" if drawn else ""
 
@@ -108,7 +108,7 @@ def _curves(axes: Any, study: Study, found: Sequence[Point], methods: Sequence[C
 
 
 def _written(name: str, figure: Callable[[], Any], folder: str | os.PathLike[str]) -> list[Path]:
-    """The paths of NAME.png and NAME.svg in `folder`; the same figure gives the same bytes."""
+    """Return the paths of NAME.png and NAME.svg in `folder`; the same figure gives the same bytes."""
     import matplotlib
 
     look: Any = {"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
@@ -153,7 +153,7 @@ _MOST_LABELS = 7  # on the horizontal axis of such a panel; of more, every secon
 
 
 def _apart(study: Study, rows: Sequence[Row]) -> Any:
-    """Each value of the second column in panels of its own: those of one panel in rows, those of several in columns."""
+    """Draw each value of the second column in panels of its own, in rows or columns."""
     from matplotlib.figure import Figure
 
     found = {panel: points(study, rows, panel) for panel in study.panels}
@@ -180,7 +180,7 @@ def _apart(study: Study, rows: Sequence[Row]) -> Any:
 
 
 def _is_share(panel: Panel) -> bool:
-    """Whether the panel shows shares of the genie, which are drawn as what is lost."""
+    """Return whether the panel shows shares of the genie, which are drawn as what is lost."""
     return panel.measure.startswith("fraction")
 
 
@@ -251,7 +251,7 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
 
 
 def _shade(place: int, places: Sequence[Any]) -> Any:
-    """The colour of a place in the second column."""
+    """Return the colour of a place in the second column."""
     from matplotlib import colormaps
 
     return colormaps["viridis"](0.85 * place / max(len(places) - 1, 1))
@@ -283,7 +283,7 @@ def _mark_places(axes: Any, study: Study, places: Sequence[Any]) -> None:
 
 
 def _draw_rates(axes: Any, study: Study, rows: Sequence[Row]) -> None:
-    """The rate of every cell against gamma^2 H: one curve, if gamma^2 H alone decides."""
+    """Draw the rate of every cell against gamma^2 H: one curve, if gamma^2 H alone decides."""
     axes.set_title("Rates, all N", fontsize=9)
     axes.set_ylabel("r: distance falls as N^-r")
     _draw_cells(axes, {method: rates(rows, method) for method in study.methods()})
@@ -291,7 +291,7 @@ def _draw_rates(axes: Any, study: Study, rows: Sequence[Row]) -> None:
 
 
 def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
-    """The distance at the largest number of sessions against gamma^2 H, and where Lemma C.2 begins to speak."""
+    """Draw the distance at the largest number of sessions against gamma^2 H, and the range of Lemma C.2."""
     evidence = Evidence(rows)
     budgets = evidence.places("n_sessions")
     if not budgets:
@@ -315,7 +315,7 @@ def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
 
 
 def _draw_cells(axes: Any, found: Mapping[Contender, Mapping[Cell, Mean]]) -> None:
-    """A mark for each cell, with its gamma's colour and its method's marker as in the other panels, which name them."""
+    """Draw a mark for each cell, with the color of its gamma and the marker of its method."""
     gaps = sorted({cell[0] for means in found.values() for cell in means})
     drawn = [method for method in found if found[method]]
     for number, method in enumerate(drawn):
@@ -375,7 +375,7 @@ _RATE_AXES = {  # horizontal and vertical
 
 
 def _short(number: float) -> str:
-    """1000 as 1k, 1000000 as 1M."""
+    """Format 1000 as 1k, 1000000 as 1M."""
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
         if number >= size:
             return f"{number / size:g}{letter}"

@@ -68,7 +68,7 @@ class Row:
 
     @property
     def size(self) -> str:
-        """Arms and steps, where a study varies both."""
+        """Return arms and steps, where a study varies both."""
         return f"A = {self.n_arms}, H = {self.horizon}"
 
     @property
@@ -81,7 +81,7 @@ _NEEDED = _COLUMNS - {"commit", "machine", "error"}  # older rows do not have th
 
 
 def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) -> Row:
-    """The row of a trial; `found` is None where it failed."""
+    """Return the row of a trial; `found` is None if the trial failed."""
     setting = asdict(trial.setting)
     blank = {field.name: None for field in fields(Measurement)} | {"note": ""}
     return Row(
@@ -124,7 +124,7 @@ class Lines:
             os.close(descriptor)
 
     def records(self) -> list[dict[str, Any]]:
-        """All whole records."""
+        """Return all whole records."""
         if not self.path.exists():
             return []
         lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -132,7 +132,7 @@ class Lines:
 
 
 def _cut_short(descriptor: int) -> bool:
-    """Whether the file ends in the middle of a line."""
+    """Return whether the file ends in the middle of a line."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
@@ -160,7 +160,7 @@ class RowStore:
         Lines(self.path).append(asdict(row))
 
     def rows(self) -> list[Row]:
-        """All rows, the latest of each id."""
+        """Return all rows, the latest of each id."""
         table = self.folder / "rows.csv.gz"
         found = {row.id: row for row in read_table(table)} if table.exists() else {}
         for record in Lines(self.path).records():
@@ -174,7 +174,7 @@ class RowStore:
 
 
 def write_table(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
-    """Rows as compressed CSV, the same bytes for the same rows."""
+    """Return rows as compressed CSV, the same bytes for the same rows."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
     writer.writeheader()
@@ -184,7 +184,7 @@ def write_table(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
 
 
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """Rows written by `write_table`."""
+    """Return rows written by `write_table`."""
     try:
         text = gzip.decompress(Path(path).read_bytes()).decode()
         return [_from_text(record) for record in csv.DictReader(io.StringIO(text))]
@@ -193,7 +193,7 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def _from_text(record: dict[str, str]) -> Row:
-    """A row from the text of its cells; an empty cell is None except where text is expected."""
+    """Return a row from the text of its cells; an empty cell is None except where text is expected."""
     cells: dict[str, Any] = {}
     for field in fields(Row):
         text, kind = record[field.name] if field.name in _NEEDED else record.get(field.name) or "", str(field.type)
@@ -218,7 +218,7 @@ def _git(*words: str) -> str:
 
 @cache
 def _commit() -> str:
-    """The commit of the code that runs, where it lies in a repository of its own."""
+    """Return the commit of the code that runs, where it lies in a repository of its own."""
     try:
         _git("ls-files", "--error-unmatch", __file__)
         commit, changed = _git("rev-parse", "--short=10", "HEAD"), _git("status", "--porcelain", "-uno", ".")
@@ -229,7 +229,7 @@ def _commit() -> str:
 
 @cache
 def machine() -> str:
-    """The processor and the libraries on whose rounding the last bits of a row depend."""
+    """Return the processor and the libraries on whose rounding the last bits of a row depend."""
     from importlib.metadata import version
 
     import scipy
@@ -307,7 +307,7 @@ class Again:
 
     @property
     def method(self) -> str:
-        """The method with its revision."""
+        """Return the method with its revision."""
         return self.found.id.rpartition("/")[2]
 
     @property
@@ -335,7 +335,7 @@ def _relative(one: float | None, other: float | None) -> float:
 
 
 def drawn(trials: Sequence[Trial], rows: Sequence[Row], n: int) -> list[Trial]:
-    """At most `n` of the trials that have rows; the same `n` draws the same ones.
+    """Return at most `n` of the trials that have rows; the same `n` draws the same ones.
 
     Plans that were stopped by their time limit are left out: they depend on the speed of the machine.
     """
@@ -353,7 +353,7 @@ def repeated(trials: Sequence[Trial], rows: Sequence[Row], *, jobs: int = 1) -> 
 
 
 def unlike(pairs: Iterable[Again]) -> list[str]:
-    """The methods whose rows are not what the code gives: they need a higher revision, and their rows run anew.
+    """Return the methods whose rows the code does not reproduce: they need a higher revision.
 
     Every row that this machine made must agree to the bit. Of the rows of other machines at least half must be
     `CLOSE`: where the likelihood is flat, EM makes a difference of rounding visible (133 of the 2,200 rows of the study
@@ -375,7 +375,7 @@ def unlike(pairs: Iterable[Again]) -> list[str]:
 def performed(
     run: Callable[..., Result], calls: Sequence[tuple[Any, ...]], *, jobs: int | None, executor: Executor | None = None
 ) -> Iterator[Result]:
-    """What `run` gives for each tuple of arguments, as they finish; with `jobs` None here, one after the other."""
+    """Yield the result of `run` for each tuple of arguments as it finishes; without `jobs` in this process."""
     if jobs is None:
         yield from (run(*call) for call in calls)
         return

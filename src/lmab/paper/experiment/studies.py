@@ -89,13 +89,13 @@ class Study:
     group: str = ""  # studies that one command runs together, and that one claim may be about
 
     def trials(self, size: str) -> list[Trial]:
-        """All trials at a size, each once: one that learns nothing serves every budget."""
+        """Return all trials at a size, each once: one that learns nothing serves every budget."""
         instances = range(self.first, self.first + N_INSTANCES[size])
         trials = [trial for cell in self.cells[size] for trial in cell.trials(instances)]
         return list({trial.id: trial for trial in trials}.values())
 
     def with_methods(self, *methods: Contender) -> Study:
-        """The same study with methods of yours: they are run on every setting, beside those that are there.
+        """Return the same study with methods of yours: they are run on every setting, beside those that are there.
 
         Examples:
             >>> from lmab.experiment import STUDIES, Contender, Learning, typed
@@ -117,7 +117,7 @@ class Study:
         return replace(self, cells=more)
 
     def methods(self) -> list[Contender]:
-        """All methods, in the order of first mention."""
+        """Return all methods, in the order of first mention."""
         found = [method for cells in self.cells.values() for cell in cells for method in cell.methods]
         return list({method.name: method for method in found}.values())
 
