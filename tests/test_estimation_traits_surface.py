@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import qmc
 from seeds import generator
 
 import lmab
@@ -13,6 +14,7 @@ from lmab.estimation.families import observe
 from lmab.estimation.log import padded
 from lmab.estimation.traits import surface as surface_module
 from lmab.estimation.traits.rounds import TraitsTask
+from lmab.estimation.traits.sobol import MOST_DIMENSIONS, scrambled_sobol
 from lmab.estimation.traits.surface import Points, TraitArms
 from lmab.parallel import SERIAL
 
@@ -193,3 +195,14 @@ def test_the_best_scale_is_that_of_the_residuals():
     assert data.surface.best_scale(statistics, parameters, scale, POINTS) == pytest.approx(expected)
     known = observe(data.sessions, rewards="gaussian", scale=2.5)
     assert known.surface.scale() == known.surface.best_scale(statistics, parameters, 2.5, POINTS) == 2.5
+
+
+@pytest.mark.parametrize("n_dimensions", [1, 3, MOST_DIMENSIONS])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_sobol_sequences_are_those_of_scipy(n_dimensions, seed):
+    expected = qmc.Sobol(n_dimensions, seed=seed).random_base2(7)
+    np.testing.assert_array_equal(scrambled_sobol(n_dimensions, 7, seed), expected)
+
+
+def test_more_dimensions_come_from_scipy():
+    assert len(Points.of(MOST_DIMENSIONS + 1, 40)) == 40

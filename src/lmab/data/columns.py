@@ -138,7 +138,7 @@ class Column:
             raise InvalidData(f"column {self.name!r} must hold numbers, got {kind}{example}{remedy}")
         if pa.types.is_boolean(kind):
             values = values.cast(pa.uint8())
-        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        numbers = as_numpy(values.cast(pa.float64(), safe=False))
         probability = self.role == "propensity"
         good = (numbers > 0) & (numbers <= 1) if probability else np.isfinite(numbers)
         if self._may_miss:
@@ -165,7 +165,7 @@ class Column:
             values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64(), safe=False)
         elif not (integer or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise InvalidData(f"column {self.name!r} must hold integers, text or times, got {kind}")
-        numbers: Shaped[Array, "n"] = values.to_numpy(zero_copy_only=False)
+        numbers: Shaped[Array, "n"] = as_numpy(values)
         if numbers.dtype.kind == "f" and np.isnan(numbers).any():
             raise self._missing(row + int(np.isnan(numbers).argmax()))
         if numbers.dtype == np.int64 and numbers.min() >= -(2**31) and numbers.max() < 2**31:
@@ -173,7 +173,7 @@ class Column:
         return numbers
 
     def _collect(self, encoded: Any) -> None:
-        self._codes.append(encoded.indices.to_numpy())
+        self._codes.append(as_numpy(encoded.indices))
         self._texts.append(encoded.dictionary)
         self._pending += len(encoded.dictionary)
         if self._pending > max(_TEXTS, len(self._texts[0])):
@@ -185,10 +185,10 @@ class Column:
         import pyarrow.compute as pc
 
         texts = pa.concat_arrays(self._texts)
-        order = pc.sort_indices(texts).to_numpy()
+        order = as_numpy(pc.sort_indices(texts))
         texts = texts.take(order)
         new = np.ones(len(texts), bool)
-        new[1:] = pc.not_equal(texts[1:], texts[:-1]).to_numpy(zero_copy_only=False)
+        new[1:] = as_numpy(pc.not_equal(texts[1:], texts[:-1]))
         place = np.empty(len(texts), np.int32)
         place[order] = np.cumsum(new) - 1
         starts = np.cumsum([0, *map(len, self._texts)])
@@ -239,7 +239,7 @@ class Column:
         if not self._texts:
             return np.concatenate(self._numbers)
         codes, distinct = self._coded()
-        return pc.rank(distinct, tiebreaker="dense").to_numpy().astype(np.int32)[codes]
+        return as_numpy(pc.rank(distinct, tiebreaker="dense")).astype(np.int32)[codes]
 
     def arms(self, labels: Labels | None, n_arms: int = 0) -> tuple[Integer[Array, "S"], Labels | None]:
         """Arm numbers, and the table of labels; arms that are the numbers 0, 1, 2, ... without a gap have none.
@@ -287,6 +287,21 @@ def _decoded(values: Any) -> Any:
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type) or str(values.type) == "string_view":
         values = values.cast(pa.string())
     return values
+
+
+def as_numpy(values: Any) -> Shaped[Array, "n"]:
+    """Return the numbers of an Arrow array; missing ones become NaN.
+
+    Arrow's own conversion imports pandas if it is installed, which takes longer than reading a small log.
+    """
+    import pyarrow as pa
+
+    whole = not values.null_count and isinstance(values, pa.Array)
+    if whole and pa.types.is_boolean(values.type):
+        return np.from_dlpack(values.cast(pa.uint8())).astype(bool)
+    if whole and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return np.from_dlpack(values)
+    return values.to_numpy(zero_copy_only=False)
 
 
 def _is_text(kind: Any) -> bool:
@@ -343,7 +358,10 @@ def by_place(seen: Sequence[int], numbers: Integer[Array, "a"]) -> Integer[Array
 def _as_integers(texts: list[str | int]) -> list[str | int]:
     import pyarrow as pa
 
+    encoded = [str(text).encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    buffers = pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))  # `pa.array` would import pandas
     try:
-        return pa.array(texts).cast(pa.int64()).to_pylist()
+        return pa.StringArray.from_buffers(len(encoded), *buffers).cast(pa.int64()).to_pylist()
     except pa.ArrowInvalid:
         return texts

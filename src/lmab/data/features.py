@@ -16,6 +16,7 @@ import numpy as np
 
 from .._shapes import Array, Bool, Integer, Shaped
 from ..errors import InvalidArgument, InvalidData, LmabWarning
+from .columns import as_numpy
 
 ENDED = ("left", "went on", "unknown")  # how a session ended: the person left, we cut it, the log has a limit there
 LEFT, WENT_ON, UNKNOWN = range(3)  # their codes
@@ -300,7 +301,7 @@ class SessionColumn:
         if self._untyped and pa.types.is_string(texts.type):
             texts = _as_ids(texts) if self._ids else _mostly_numbers(self.name, texts)
         listed = np.array([*(None if _is_missing(one) else one for one in texts.to_pylist()), None], object)
-        codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = as_numpy(encoded.indices.fill_null(len(texts))).astype(np.int64)
         codes[np.array([one is None for one in listed])[codes]] = len(texts)
         return codes, listed if self._ids else column_values(self.name, listed)
 
@@ -314,7 +315,7 @@ def coded_values(name: str, values: Any, *, ids: bool = False) -> tuple[Integer[
     except pa.ArrowException as error:
         raise InvalidData(f"column {name!r} must hold text or numbers: {str(error).splitlines()[0]}") from None
     listed = [None if one is None or one != one else one for one in encoded.dictionary.to_pylist()]
-    codes = encoded.indices.fill_null(len(listed)).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = as_numpy(encoded.indices.fill_null(len(listed))).astype(np.int64)
     return codes, [*listed, None]
 
 

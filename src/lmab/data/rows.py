@@ -16,7 +16,7 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..errors import InvalidData, LmabError
 from . import ingest, log_files
-from .columns import FEATURE, Column, Columns, arm_numbers, by_place, of_session
+from .columns import FEATURE, Column, Columns, arm_numbers, as_numpy, by_place, of_session
 from .features import coded_values, ending_codes, person_ids, person_values
 from .ingest import ParsedLog, ReadOptions
 from .log_files import Paths
@@ -352,7 +352,7 @@ def _as_integers(numbers: Shaped[Array, "n"], texts: Any) -> tuple[Shaped[Array,
     import pyarrow as pa
 
     try:
-        return texts.cast(pa.int64()).to_numpy()[numbers], None
+        return as_numpy(texts.cast(pa.int64()))[numbers], None
     except pa.ArrowInvalid:
         return numbers, texts
 

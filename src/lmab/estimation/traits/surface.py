@@ -15,6 +15,7 @@ import numpy as np
 from ..._shapes import Array, Bool, Float, Integer
 from ...checks import check_same_length
 from ...model.bandit import LatentBandit
+from .sobol import MOST_DIMENSIONS, scrambled_sobol
 
 ALIVE = 0.15  # root mean square of a factor's loadings (in units of a logit, or of the noise) that counts as alive
 _MOST_NODES = 64  # Most nodes of one factor: more change nothing.
@@ -123,13 +124,21 @@ class Points:
 def _spread(n_factors: int, n_points: int) -> Float[Array, "K d"]:
     """Normal scores of a scrambled Sobol sequence, moved to mean 0 and covariance I."""
     from scipy.special import ndtri
-    from scipy.stats import qmc
 
     power = int(np.ceil(np.log2(n_points)))  # the sequence is balanced at powers of two
-    places = ndtri(qmc.Sobol(n_factors, seed=_SEED).random_base2(power)[:n_points].clip(_EDGE, 1 - _EDGE))
+    places = ndtri(_sobol(n_factors, power)[:n_points].clip(_EDGE, 1 - _EDGE))
     places -= places.mean(axis=0)
     covariance = places.T @ places / len(places)
     return np.ascontiguousarray(np.linalg.solve(np.linalg.cholesky(covariance), places.T).T)
+
+
+def _sobol(n_factors: int, power: int) -> Float[Array, "n d"]:
+    """Return 2^power points of a scrambled Sobol sequence."""
+    if n_factors <= MOST_DIMENSIONS:
+        return scrambled_sobol(n_factors, power, _SEED)
+    from scipy.stats import qmc
+
+    return qmc.Sobol(n_factors, seed=_SEED).random_base2(power)
 
 
 @dataclass(frozen=True, eq=False)
