@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lmab.experiment import RowStore
-from lmab.paper.experiment.page import counted, levers, readings
+from lmab.paper.experiment.page import counted, headline, levers, readings, size_readings
 
 from . import growth, rows, study_loop
 
@@ -31,6 +31,8 @@ BARE = re.compile(rf"{NUMBER}(?: (?:to|and|or) (?:{NUMBER}|§))?(?: (?:{UNIT}))"
 STORED = ROOT / "docs" / "reproduction"  # rows of the paper's studies
 MADE: dict[str, Callable[[dict[str, rows.Measured]], str]] = {  # tables
     "growth": growth.table,
+    "headline": lambda runs: headline(RowStore(STORED).rows(), "full"),
+    "size-readings": lambda runs: size_readings(RowStore(STORED).rows(), "full"),
     "readings": lambda runs: readings(RowStore(STORED).rows(), "full"),
     "levers": lambda runs: levers(RowStore(STORED).rows(), "full"),
 }

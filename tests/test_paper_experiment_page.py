@@ -21,10 +21,12 @@ from lmab.paper.experiment.page import (
     _verdict,
     about,
     counted,
+    headline,
     levers,
     page,
     rates_page,
     readings,
+    size_readings,
 )
 from lmab.paper.experiment.store import Row, read_table, repeated, row_of, unlike
 from lmab.paper.experiment.studies import STUDIES, Study
@@ -393,6 +395,18 @@ def test_tables_of_readings_and_levers_come_from_rows():
     assert told[2] == "| L-UCRL as published" + " | 0.9000 ± 0.0000" * 3 + " |"
 
 
+def test_the_headline_is_stated_in_three_sentences_from_rows():
+    """The table at the sizes of figure 2 has the genie in the place of ED+MLE, too."""
+    rows = stored_rows()
+    sentences = headline(rows, "full").splitlines()
+    assert [line[:2] for line in sentences] == ["1.", "2.", "3."]
+    lines = size_readings(rows, "full").splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines[-2:]] == ["| the genie, L-UCRL as published"] * 2
+    for line in lines[1:-2:2]:  # the certified planner
+        few, many, verdict = line.removesuffix(" |").split(" | ")[2:]
+        assert f"{few} (M = 4), {many} (M = 7): {verdict}" in sentences[1]
+
+
 def test_the_history_mdp():
     def share(trial, power=3):
         size = trial.setting.n_arms**trial.setting.horizon
@@ -600,8 +614,9 @@ def test_the_committed_page_is_what_the_committed_rows_say():
     assert (DOCS / "reproduction.md").read_text() == page(rows, "full")
     assert (DOCS / "rates.md").read_text() == rates_page(rows, "full")
     panels = {each.name for figure in studies.FIGURES for each in figure.studies}
-    drawn = {each.name for each in STUDIES if wanted(each, rows, "full")} - panels
-    drawn |= {figure.name for figure in studies.FIGURES} | {"regimes"}
+    together = panels | {each.name for each in studies.RATES}
+    drawn = {each.name for each in STUDIES if wanted(each, rows, "full")} - together
+    drawn |= {figure.name for figure in studies.FIGURES} | {"regimes", "rates"}
     assert drawn <= {path.stem for path in (DOCS / "figures").glob("*.svg")}
 
 
@@ -709,7 +724,7 @@ def test_the_same_page_names_the_readings_that_agree():
     told = [line.split(" | ") for line in readings(stored_rows(), "full").splitlines()[2:]]
     good = {(line[0].removeprefix("| "), line[1]) for line in told if line[-1] == "agrees |"}
     words = " ".join((DOCS / "figures-explained.md").read_text().split())
-    assert "Of the 16 readings of the headline three agree, all with the certified planner" in words
+    assert "Of the 16 headline readings three agree, all with the certified planner" in words
     assert {planner for _, planner in good} == {"certified planner"}
     assert len(good) == 3
     assert all(f'"{text}"' in words for text, _ in good)

@@ -76,7 +76,7 @@ _HEAD = """\
 This page is generated from [stored rows](reproduction/rows.csv.gz) by `lmab reproduce all --plot-only{flag}`; no number
 is typed by hand. Every study can be run again: `lmab reproduce NAME` (10 instances), `--full` for 20, `--quick` to try.
 
-The paper draws "random instances with rank about 4" and does not say how; ours are `random_bandit(kind="spherical")`
+The paper draws "random instances with rank about 4" without a distribution; ours are `random_bandit(kind="spherical")`
 unless a study says otherwise. Values are exact expectations (`lmab.evaluate`), so the bars show the spread over
 instances alone. All methods of a study see the same instances and seeds, and a share of the genie is taken instance by
 instance. The same learned model serves both planners: Q-MDP, as in the paper, and the certified planner, which stops at
@@ -85,8 +85,8 @@ a gap of 1% or after 1 s (3 s for large sizes; five times that for the genie; 20
 Two things to know when reading: Q-MDP never pays for information, and near-ties at its first step make its value jump,
 so that a learner may beat the genie with it; the certified planner is the better yardstick. And `tensor` decomposes
 types as vectors of means, the paper's baseline; `tensor on pairs` takes the probabilities of all (arm, value) pairs,
-a stronger form that stands where the rank is low. [Figures 2 and 3, explained](figures-explained.md) tells what decides
-between ED+MLE and L-UCRL.
+a stronger form that stands where the rank is low. [Figures 2 and 3, explained](figures-explained.md) shows which levers
+decide between ED+MLE and L-UCRL, and [measured rates](rates.md) has exponents.
 """
 
 
@@ -183,6 +183,52 @@ def readings(rows: Sequence[Row], size: str) -> str:
                 tallies.append(f"{above} ahead, {below} behind of {len(places)}" if places else "")
             lines.append([text, planner, *tallies, verdict])
     return "\n".join(_markdown(["reading", "planner", *LAWS, "ED+MLE is ahead"], lines))
+
+
+def headline(rows: Sequence[Row], size: str) -> str:
+    """Return the finding on the headline in three sentences, with verdicts and numbers from the rows."""
+    figures = _finding("ED+MLE is ahead of UCB", rows, size)
+    laws = [_finding(f"{text} (certified planner", rows, size) for text, _, _ in READINGS]
+    sizes = {text: _finding(f"{text} (certified planner", rows, size) for text, _, _ in SIZE_READINGS}
+    evidence = Evidence(wanted(ORDER_SIZES, rows, size))
+    differences = {
+        text: ", ".join(f"{mean.mean:+.4f} ± {mean.stderr:.4f} ({_types(place)})"
+                        for place, mean in evidence.by_setting("fraction", ed, optimistic).items())
+        for text, ed, optimistic in SIZE_READINGS
+    }  # fmt: skip
+    named = "; ".join(
+        f"{text.removeprefix('at the sizes of figure 2, ').removesuffix(', L-UCRL as published')} minus L-UCRL as "
+        f"published {differences[text]}: {verdict}"
+        for text, (verdict, _) in sizes.items()
+    )
+    agree = Counter(verdict for verdict, _ in laws)
+    names = [f'"{text}"' for (text, _, _), (verdict, _) in zip(READINGS, laws, strict=True) if verdict == "agrees"]
+    return (
+        f"1. With Q-MDP, the paper's planner, the headline is {_in_words(figures[0])}: over figures 2 and 3, "
+        f"{_after_last(figures[1])}.\n"
+        f"2. With the certified planner, at the sizes of figure 2 on instances of their own: {named}.\n"
+        f"3. Over three laws of instances {agree['agrees']} of {len(laws)} headline readings agree with the certified "
+        f"planner: {', '.join(names)}."
+    )
+
+
+def _finding(beginning: str, rows: Sequence[Row], size: str) -> tuple[str, str]:
+    """Return the verdict and the numbers of the claim that begins so."""
+    claim = next(each for each in CLAIMS if each.text.startswith(beginning))
+    return _verdict(claim, _rows_of(claim, rows, size), size)
+
+
+def _in_words(verdict: str) -> str:
+    return {"agrees": "confirmed", "does not agree": "contradicted"}.get(verdict, verdict)
+
+
+def _after_last(text: str) -> str:
+    """Return the part on L-UCRL, the last baseline."""
+    return text.rsplit("; ", 1)[-1]
+
+
+def _types(place: str) -> str:
+    return f"M = {place.split('-')[1]}"
 
 
 def size_readings(rows: Sequence[Row], size: str) -> str:
@@ -334,7 +380,8 @@ _ORIGIN = """\
 Each row names the commit of the code and the machine that made it. The same code on the same machine gives the same
 bits, except for plans that stop at their time limit; another processor rounds differently, and where the likelihood is
 flat EM makes that visible in the parameters. `lmab reproduce all{flag} --again 60` runs 60 stored trials again and
-tells how many agree.
+counts how many agree. The rows of ED+moments match raw products of core pairs, as all commits below do; later code
+matches centred, standardised moments.
 """
 _OLDER = "not recorded"  # the commit of rows that were stored before rows had one
 
