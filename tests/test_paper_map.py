@@ -48,6 +48,18 @@ def test_names_exist(row):
             resolve(name.split("(")[0])
 
 
+def test_names_are_linked_to_their_documentation():
+    """Every name of the API page, or its class, is linked; the few others are not public."""
+    documented = set(re.findall(r"^::: lmab\.(\S+)$", (ROOT / "docs" / "api.md").read_text(), re.M))
+    for row in ROWS:
+        for linked, name in re.findall(r"(\[)?`([^`]+)`", row[1]):
+            if linked:
+                continue
+            parts = name.split("(")[0].split(".")
+            prefixes = {".".join(parts[:size]) for size in range(1, len(parts) + 1)}
+            assert not name.startswith("lmab ") and not prefixes & documented, name
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
 def test_tests_exist(row):
     named = re.findall(r"`([^`]+)`", row[2])
