@@ -350,7 +350,7 @@ def test_of_many_arms_that_people_leave_the_first_thirty_are_shown(n_arms, said)
     leaving = np.linspace(0.1, 0.5, n_arms)[None, :, None] * np.array([1.0, 0.5])
     bandit = replace(lmab.LatentBandit.bernoulli([1.0], np.full((1, n_arms), 0.5)), leaving=leaving)
     shown = str(page.who_leaves(gather(bandit, horizon=2)))
-    assert ("Shown are 30 of 31 arms." in shown) is said
+    assert ("The table shows 30 of 31 arms." in shown) is said
     assert ("arm 0," in shown) is not said  # after it the fewest leave
 
 
@@ -364,7 +364,7 @@ def test_the_last_of_counts_stands_for_all_larger_ones():
 
 def test_the_steps_of_a_policy_that_plays_at_random_are_not_drawn():
     shown = str(page.tree(gather(BANDIT, lmab.Uniform(3), horizon=2)))
-    assert "The policy plays at random: its first steps differ from session to session." in shown
+    assert "The policy is random: its first steps differ between sessions." in shown
 
 
 @pytest.mark.parametrize(
