@@ -54,7 +54,7 @@ def test_a_name_from_one_level_down_is_found_there():
 
 DOORS = [
     "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
-    "serve", "theory",
+    "serve", "theory", "experiment",
 ]  # fmt: skip
 
 
@@ -119,6 +119,10 @@ def test_every_public_name_has_a_docstring_whose_example_runs(name):
     "name",
     [
         "policies.best_allowed",
+        "estimation.finish",
+        "estimation.Capabilities",
+        "experiment.compare",
+        "testing.check_estimator",
         "testing.BrokenLaw",
         "testing.Report",
         "testing.check_learner",
