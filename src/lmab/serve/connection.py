@@ -194,8 +194,7 @@ class Connection(HttpToolsProtocol):
     def refuse(self, problem: Problem) -> None:
         """Respond and close; only close if an earlier request has no response yet or this one has a part of it."""
         cycle, body = self.cycle, refusal(problem)
-        # Whether the cycle belongs to a request before this one:
-        earlier = self.in_headers or self.since is None or self.live is not None
+        earlier = self.in_headers or self.since is None or self.live is not None  # the cycle is of a request before
         busy = cycle is not None and (not cycle.response_complete if earlier else cycle.response_started)
         if busy or self.pipeline or self.transport.is_closing():
             self.transport.abort()
