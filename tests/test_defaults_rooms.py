@@ -443,7 +443,7 @@ EXEMPT = {
     **dict.fromkeys(("Certificate", "Comparison", "Estimate", "Factors", "Identifiability", "Measurement"), FOUND),
     **dict.fromkeys(("Design", "Contents", "Phase", "Plan", "Verdict", "Curve", "Row", "LogEvidence"), FOUND),
     **dict.fromkeys(
-        ("Contender", "Learning", "Panel", "Setting", "Study", "Task", "Problem.of", "Estimator.fit"), PART
+        ("Contender", "Learning", "Panel", "Setting", "Study", "Task", "Problem", "Problem.of", "Estimator.fit"), PART
     ),
     **dict.fromkeys(("Estimator.fit", "Options.settings", "Settings.defaults", "Service", "Service.start"), PART),
     **{f"RefitOptions.{name}": AS_COMMAND for name in ("canary", "types", "least", "time_limit", "ties")},

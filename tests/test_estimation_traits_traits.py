@@ -355,8 +355,8 @@ def test_every_session_is_told_the_arms_of_highest_mean_reward(rng, normal):
     assert not found.factors.tell_arms_apart
     for means in found.bandit.means:
         np.testing.assert_array_equal(np.argsort(-means, kind="stable"), popular(log))
-    assert "no factor tells arms apart, so that what a session paid does not say which arms suit it" in found.message
-    assert "arms rank by their mean rewards in the log" in found.message
+    assert "no factor distinguishes arms" in found.message
+    assert "arms are ranked by their mean rewards in the log" in found.message
 
 
 def test_without_this_the_list_would_differ_by_noise(rng):

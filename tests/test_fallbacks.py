@@ -165,7 +165,7 @@ REFUSALS = [
     (
         lambda: lmab.plan(lmab.random_bandit(2, 50, rng=0), horizon=6, method=Lookahead(5), repeats=False),
         InvalidArgument,
-        "depth must keep (arms * values) ** depth * arms below 1e9, got 500000000000",
+        "depth must keep (arms * values) ** depth * arms at most 1e+09, got 500000000000",
     ),
     (
         lambda: ExactPolicy(BANDIT, np.zeros(3), horizon=2),

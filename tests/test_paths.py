@@ -407,6 +407,7 @@ def test_every_refusal_has_its_status():
         413: {"too-large"},
         422: {"unknown-arm", "unknown-reward", "beyond-horizon", "bad-value", "bad-policy"},
         429: {"busy"},
+        500: {"internal"},
         503: {"no-policy", "no-store"},
     }
     assert {code: status for status, codes in by_status.items() for code in codes} == STATUS

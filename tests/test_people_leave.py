@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from lmab._html import percent
 from lmab.cli.app import app
 from lmab.estimation import assumptions
 from lmab.evaluation.replanning import CrowdReplanner, Replanner
+from lmab.planning.advice import Advice
 from lmab.reporting.contents import gather
 from lmab.reporting.page import render
 
@@ -105,9 +105,8 @@ def test_arms_that_the_log_plays_have_their_own_best_fixed_choice():
 
 
 def test_plans_say_at_most(estimate):
-    fixed = plan_module._fixed_choice(
-        estimate.bandit, np.arange(estimate.bandit.n_arms), 3, True, estimate, SimpleNamespace(refusal="", verdict="")
-    )
+    fixed = plan_module._fixed_choice(estimate.bandit, np.arange(estimate.bandit.n_arms), 3, True, Advice())
+    fixed = replace(fixed, source=estimate)
     assert "over at most 3 steps" in repr(fixed)  # its policy knows no bandit
     plan = lmab.plan(TRUTH, horizon=3)
     assert plan.people_leave

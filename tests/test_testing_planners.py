@@ -166,10 +166,10 @@ class Remembers(Right):
 
 
 class Repeats(Right):
-    """Without repeats it plans as if there were some."""
+    """It ignores the rule that an arm is played once."""
 
     def solve_without_repeats(self, problem, clock):
-        return self.solve(problem, clock)
+        return replace(self.solve(replace(problem, repeats=True), clock), repeats=False)
 
 
 class RepeatsAreUnknown:

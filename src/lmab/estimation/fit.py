@@ -446,7 +446,7 @@ def _doubts(sessions: Sessions | Packed) -> list[str]:
 
 def _warn(messages: list[str]) -> None:
     for message in messages:
-        warnings.warn(message, LmabWarning, stacklevel=3)
+        warnings.warn(message, LmabWarning, stacklevel=4)  # the caller of `fit`, behind its decorator
 
 
 def choose(

@@ -243,7 +243,7 @@ def _not_known(policy: Policy, sessions: Sessions) -> tuple[str, ...]:
 def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
     value = evidence.by(method)
     for note in evidence.notes:
-        warnings.warn(note, LmabWarning, stacklevel=3)
+        warnings.warn(note, LmabWarning, stacklevel=4)  # the caller of `evaluate`, behind its decorator
     return Evaluation(
         value.mean,
         value.stderr,

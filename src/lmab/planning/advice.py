@@ -46,16 +46,12 @@ class FittedModel(Protocol):
 
 
 class SavedModel:
-    """The fitted model in the file of a plan; it is restored when it is first needed."""
+    """The fitted model in the file of a plan: its bandit, and the record from which the estimate is restored."""
 
     def __init__(self, record: files.Record) -> None:
         self._record = record
         self._value: Any = None
-
-    @property
-    def bandit(self) -> LatentBandit:
-        """The bandit of the model."""
-        return LatentBandit.from_record(self._record.records["bandit"])
+        self.bandit = LatentBandit.from_record(record.records["bandit"])  # a damaged one raises when it is loaded
 
     def record(self) -> files.Record:
         """Return the model as the file holds it."""

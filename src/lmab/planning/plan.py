@@ -156,7 +156,7 @@ def plan(
             f"horizon must be at most {advice.longest}, the steps of the longest session of the log, for values that "
             f"the log supports, got {horizon}: the values of later steps rely on the model alone",
             LmabWarning,
-            stacklevel=2,
+            stacklevel=3,  # the caller of `plan`, behind its decorator
         )
     planned = None if model is whole else tuple(kept.tolist())
     if advice.refusal and not anyway:
