@@ -43,6 +43,18 @@ def test_warnings_are_collected_once_each_and_others_pass():
     assert remarks == ["first", "second"]
 
 
+def test_warnings_of_the_library_are_notes_and_others_pass(capsys):
+    with warnings.catch_warnings(record=True) as passed:
+        warnings.simplefilter("always")
+        with output.warnings_as_notes():
+            warnings.warn("a long horizon", LmabWarning, stacklevel=1)
+            warnings.warn("another one", UserWarning, stacklevel=1)
+    printed = capsys.readouterr()
+    assert printed.err == "note: a long horizon\n"
+    assert printed.out == ""
+    assert [str(item.message) for item in passed] == ["another one"]
+
+
 def test_tables_have_text_at_the_left_and_numbers_at_the_right(capsys):
     output.show_table("Title", ["what", "number"], [["a", "1"], ["long name [x]", "100"]])
     lines = capsys.readouterr().out.splitlines()

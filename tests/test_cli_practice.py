@@ -187,7 +187,7 @@ def test_a_log_that_cannot_tell_says_so_plainly(folder):
 
 def test_fitted_propensities_are_an_explicit_option(folder, capsys, monkeypatch):
     arguments = ("evaluate", folder / "policy.lmab", "--logs", folder / "heldout.parquet", *COLUMNS)
-    assert "say --fit-propensities, got neither" in fails(capsys, monkeypatch, *arguments)
+    assert "use --fit-propensities, got neither" in fails(capsys, monkeypatch, *arguments)
     logged = run(*arguments, "--propensity", "p")["logs"]["estimates"]["doubly-robust"]
     fitted = run(*arguments, "--fit-propensities")["logs"]["estimates"]["doubly-robust"]
     assert fitted["mean"] == pytest.approx(logged["mean"], abs=3 * logged["stderr"])

@@ -122,6 +122,7 @@ def test_the_command_writes_logs_that_fit_reads(tmp_path):
     result = CliRunner().invoke(app, ["split", str(path), "--person", "user", "--test", "0.25", "--seed", "2"])
     assert result.exit_code == 0, result.output
     assert "persons written to" in result.output
+    assert f"lmab report MODEL POLICY --logs {tmp_path / 'log-test.csv'}" in result.output
     sizes = [len(lmab.Sessions.read(tmp_path / f"log-{side}.csv", session="visit", arm="item", reward="click"))
              for side in ("train", "test")]  # fmt: skip
     assert sum(sizes) == 300

@@ -101,6 +101,20 @@ def test_a_plan_repeats_arms_if_its_log_does(without_repeats, tmp_path):
     assert lmab.plan(without_repeats.bandit, horizon=4).repeats
 
 
+def test_plan_prints_the_reason_for_no_repeats_once(without_repeats, tmp_path):
+    without_repeats.save(tmp_path / "model.lmab")
+    words = ["plan", str(tmp_path / "model.lmab"), "--horizon", "4", "-o", str(tmp_path / "policy.lmab")]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 0, said.output
+    assert said.output.count("because no session of the log plays an arm twice") == 1
+    assert "--repeats allows it." in said.output
+
+
+def test_the_expected_repeats_are_written_without_an_exponent():
+    assert "would give 3,362 repeats" in LogSummary(0, 3362.4, 6, ()).reason
+    assert "would give 0.31 repeats" in LogSummary(0, 0.31, 6, ()).reason
+
+
 def test_a_horizon_above_the_arms_or_the_longest_session(without_repeats):
     with pytest.raises(InvalidArgument, match="at most the 6 arms without repeats, got 7: plan fewer steps, or let"):
         lmab.plan(without_repeats, horizon=7)

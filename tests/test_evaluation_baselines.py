@@ -127,6 +127,8 @@ def test_the_report_of_a_fixed_plan_shows_the_log_beside_it(tmp_path):
     assert f"As logged, a session of 3 steps earned {log.mean_session(3):.4g} on average." in page
     assert "The best list without repeats earns" in page
     assert "Masked replay on" in page
+    assert "The replay relies on no model" in page
+    assert "The gain of a plan can be larger" not in page
 
 
 @pytest.fixture(scope="module")

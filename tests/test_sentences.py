@@ -59,11 +59,13 @@ NONE_SHOWN = "No gain over the best fixed arm or list was demonstrated"
 DO_NOT = f"{NONE_SHOWN}, because the latent types were not tested on held-out sessions."
 MAY = f"{NONE_SHOWN}: its confidence interval is not entirely above 0."
 REPLAYED = (
-    "Masked replay on 1,200 held-out sessions: the greedy policy of the model earns {} popularity ({} per session). "
-    "The gain of a plan can be larger, because a plan looks ahead and may choose any arm, not only one half of the "
-    "arms logged in a session; but it relies on the model. The replay relies on no model, provided that the logged "
-    "arms did not depend on the rewards of their session."
+    "Masked replay on 1,200 held-out sessions: the greedy policy of the model earns {} popularity ({} per session)."
 )
+PLAN_GAINS = (
+    "The gain of a plan can be larger, because a plan looks ahead and may choose any arm, not only one half of the "
+    "arms logged in a session; but it relies on the model."
+)
+ASSUMES = "The replay relies on no model, provided that the logged arms did not depend on the rewards of their session."
 
 
 def assumed(**fires: Assumption) -> Assumptions:
@@ -416,6 +418,14 @@ def test_a_site_that_chose_by_type_is_told_with_its_numbers():
     assert replace(found, kind="likes").n_parameters == 1
 
 
+def test_the_replay_promises_no_more_from_a_plan_without_support_for_types():
+    replay = Replay(0.3, 0.1, 7)
+    assert replace(CHECK, replay=replay).replay_sentence == f"{replay} {PLAN_GAINS} {ASSUMES}"
+    refused = replace(CHECK, replay=replay, over_one_type=Gain(0.01, 0.01))
+    assert refused.replay_sentence == f"{replay} {ASSUMES}"
+    assert CHECK.replay_sentence == ""
+
+
 def cells(html: str) -> dict[str, str]:
     """The rows of a card."""
     rows = re.findall(r"<tr><th[^>]*>([^<]*)</th><td[^>]*>([^<]*)</td></tr>", html)
@@ -451,7 +461,7 @@ CARDS = {
     "check": (
         replace(CHECK, replay=Replay(0.3, 0.1, 7)),
         {"over one type": "+0.2000 ± 0.0900", "verdict": CHECK.verdict,
-         "note 1": str(Replay(0.3, 0.1, 7)).replace("'", "&#x27;")},
+         "note 1": f"{Replay(0.3, 0.1, 7)} {PLAN_GAINS} {ASSUMES}"},
     ),
     "plan": (
         replace(lmab.plan(BANDIT, horizon=3), lower=2.0, upper=2.1, trace=()),

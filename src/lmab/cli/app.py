@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from .. import __version__
 from ..errors import LmabError, first_line
-from .output import announce_compilation, error
+from .output import announce_compilation, error, warnings_as_notes
 
 if TYPE_CHECKING:
     app: typer.Typer
@@ -107,7 +107,8 @@ def main() -> None:
     try:
         if asked in MENU:
             _announce()
-        application([] if asked is None else [asked])()
+        with warnings_as_notes():
+            application([] if asked is None else [asked])()
     except LmabError as problem:
         error(str(problem))
         sys.exit(1)

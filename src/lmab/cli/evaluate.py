@@ -79,8 +79,8 @@ def evaluate(
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
         if log.propensities is None and not fit_propensities:
             raise InvalidArgument(
-                "--propensity must name the column with the chance of each choice; if choices did not depend on "
-                "rewards, say --fit-propensities, got neither"
+                "--propensity must name the column with the probability of each choice; if choices did not depend on "
+                "rewards, use --fit-propensities, got neither"
             )
         evidence = weigh(
             planned, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng

@@ -210,4 +210,4 @@ def split(
         show_json({"train": str(made.train), "test": str(made.test), **sizes})
         return
     say(f"{count(made.n_train, unit)} written to {made.train}, {count(made.n_test, unit)} to {made.test}.")
-    say(f"Next: lmab fit {made.train}, and later lmab evaluate POLICY --logs {made.test}")
+    say(f"Next: lmab fit {made.train}, and later lmab report MODEL POLICY --logs {made.test}")

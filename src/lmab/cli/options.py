@@ -57,7 +57,7 @@ class Columns:
     ] = None
     limit: Annotated[
         int | None,
-        typer.Option("--limit", help="Maximum length of a session in the log: shorter sessions were left.", min=1),
+        typer.Option("--limit", help="Maximum length of a session in the log; visitors left shorter sessions.", min=1),
     ] = None
     time: Annotated[
         str | None, typer.Option("--time", help="Column of the time of an event: pauses separate sessions.")
@@ -66,7 +66,7 @@ class Columns:
     at_most: Annotated[
         int | None,
         typer.Option(
-            "--at-most", help="Keep this many steps of a session, from its first (of the arms that are kept).", min=1
+            "--at-most", help="Keep this many first steps of each session (of the arms that are kept).", min=1
         ),
     ] = None
     missing: Annotated[Missing, typer.Option("--missing", help="Steps without a reward: error, drop, or zero.")] = (

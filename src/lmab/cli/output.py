@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -68,6 +68,25 @@ def collected_warnings() -> Iterator[list[str]]:
         warnings.simplefilter("always", LmabWarning)
         yield messages
     messages += dict.fromkeys(str(item.message) for item in caught)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print warnings of the library as notes on standard error, without the place in the code that raised them."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(
+            message: Warning | str, category: type[Warning], filename: str, lineno: int,
+            file: TextIO | None = None, line: str | None = None,
+        ) -> None:  # fmt: skip
+            if issubclass(category, LmabWarning):
+                remark(str(message))
+            else:
+                others(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        yield
 
 
 def progress() -> Progress:

@@ -15,7 +15,7 @@ from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
-from .options import Json, bandit_of, check_summary, contradicted, load_fitted, tell_check
+from .options import Json, bandit_of, check_of, check_summary, contradicted, load_fitted, tell_check
 from .output import note, progress, say, show_json
 
 _MODEL_ONLY = (
@@ -30,7 +30,7 @@ def plan(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")] = Path("policy.lmab"),
     repeats: Annotated[
         bool | None,
-        typer.Option("--repeats/--no-repeats", help="May a session play an arm twice? [default: as in the log]"),
+        typer.Option("--repeats/--no-repeats", help="Allow sessions to play an arm twice [default: as in the log]."),
     ] = None,
     arms: Annotated[
         str | None,
@@ -74,13 +74,21 @@ def plan(
             note(_MODEL_ONLY)
         say(f"Policy written to {output}.")
         return
-    if made.status is not Status.CERTIFIED or ";" in made.message:  # if certified, the bounds below are enough
-        say(f"Planner: {made.message}.")
+    planner = _without_reason(made)
+    if made.status is not Status.CERTIFIED or ";" in planner:  # if certified, the bounds below are enough
+        say(f"Planner: {planner}.")
     steps = f" of {steps_of(horizon, people_leave=True)}" if made.people_leave else ""
-    say(
-        f"On this model the policy earns at least {made.lower:.4f} per session{steps}, and no policy earns more than "
-        f"{made.upper:.4f} (proved bounds)."
-    )
+    check = check_of(made)
+    if check is not None and not check.agrees:
+        say(
+            f"On this model the policy earns at least {made.lower:.4f} per session{steps}. No bound on other policies "
+            "is given, because held-out sessions do not support latent types."
+        )
+    else:
+        say(
+            f"On this model the policy earns at least {made.lower:.4f} per session{steps}, and no policy earns more "
+            f"than {made.upper:.4f} (proved bounds)."
+        )
     say(f"{fixed[0].upper()}{fixed[1:]} earns {summary['fixed']:.4f}. The policy starts with {summary['first_arm']}.")
     say(f"Policy written to {output}. Next: lmab report {model} {output} --certify LOG, with the log of the fit")
 
@@ -89,6 +97,14 @@ def _labels(text: str, bandit: LatentBandit) -> list[str | int]:
     """Return the labels of the arms that --arms names."""
     names = {str(label): label for label in bandit.arm_labels or range(bandit.n_arms)}
     return [names.get(part.strip(), part.strip()) for part in text.split(",")]
+
+
+def _without_reason(made: Plan) -> str:
+    """Return the message of the planner without the reason why no arm repeats, which `_tell_log` prints."""
+    estimate = estimate_of(made.source)
+    if estimate is None or estimate.log_summary is None:
+        return made.message
+    return made.message.replace(f"; no arm is played twice, because {estimate.log_summary.reason}", "")
 
 
 def _tell_log(made: Plan, *, follows: bool, named: bool) -> None:

@@ -146,9 +146,10 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
         say(f"This policy is {fixed}, which earns {worth.fixed:.4g} per session on the model.")
     else:
         steps = steps_of(contents.horizon, people_leave=contents.bandit.leaving is not None)
+        bound = f"; no policy earns more than {worth.upper:.4g}" if contents.supports_types else ""
         say(
             f"On the model a session of {steps} earns {worth.policy.mean:.4g} under this policy and "
-            f"{worth.fixed:.4g} with {fixed}; no policy earns more than {worth.upper:.4g}."
+            f"{worth.fixed:.4g} with {fixed}{bound}."
         )
     for sentence in contents.contradicted:
         note(sentence)

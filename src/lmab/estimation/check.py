@@ -58,6 +58,15 @@ class Calibration:
         check_same_length("a calibration", self.predicted, self.observed, self.stderr, self.n_steps)
 
 
+_PLAN_GAINS = (
+    "The gain of a plan can be larger, because a plan looks ahead and may choose any arm, not only one half of the "
+    "arms logged in a session; but it relies on the model."
+)
+_REPLAY_ASSUMES = (
+    "The replay relies on no model, provided that the logged arms did not depend on the rewards of their session."
+)
+
+
 @dataclass(frozen=True)
 class Replay(_Paired):
     """Gain of the greedy policy over popularity, among the arms that held-out sessions logged.
@@ -72,16 +81,7 @@ class Replay(_Paired):
         verdict = "more than" if self.sure else "less than" if self.mean < -2 * self.stderr else "about as much as"
         return (
             f"Masked replay on {self.n_sessions:,} held-out sessions: the greedy policy of the model earns {verdict} "
-            f"popularity ({self.brief} per session). {self.comparison}"
-        )
-
-    @property
-    def comparison(self) -> str:
-        """Why this differs from the gain of a plan."""
-        return (
-            "The gain of a plan can be larger, because a plan looks ahead and may choose any arm, not only one half of "
-            "the arms logged in a session; but it relies on the model. The replay relies on no model, provided that "
-            "the logged arms did not depend on the rewards of their session."
+            f"popularity ({self.brief} per session)."
         )
 
 
@@ -160,8 +160,16 @@ class Check:
                 "(in Python `method=lmab.Traits()`)."
             )
         if self.replay is not None:
-            found.append(str(self.replay))
+            found.append(self.replay_sentence)
         return tuple(found)
+
+    @property
+    def replay_sentence(self) -> str:
+        """Result of the masked replay, and why it differs from the gain of a plan that uses the types; may be empty."""
+        if self.replay is None:
+            return ""
+        differs = f"{_PLAN_GAINS} " if self.agrees else ""  # without support the plan is a fixed choice
+        return f"{self.replay} {differs}{_REPLAY_ASSUMES}"
 
     @property
     def verdict(self) -> str:

@@ -72,10 +72,15 @@ class LogSummary:
         """Why plans for this log may repeat arms, or may not."""
         if self.n_repeats:
             return f"sessions of the log play arms again ({count(self.n_repeats, 'time')})"
-        expected = f"independent draws of arms would give {self.expected_repeats:.3g} repeats"
+        expected = f"independent draws of arms would give {self._expected_text} repeats"
         if self.repeats:
             return f"the log does not show whether sessions may repeat arms (it has none, and {expected})"
         return f"no session of the log plays an arm twice ({expected})"
+
+    @property
+    def _expected_text(self) -> str:
+        expected = self.expected_repeats
+        return f"{expected:,.0f}" if expected >= 100 else f"{expected:.2g}"
 
     def sentence_on_withdrawn(self, bandit: LatentBandit) -> str:
         """Name the withdrawn arms; empty text if there are none."""

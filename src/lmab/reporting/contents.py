@@ -99,6 +99,11 @@ class Contents:
         return replace(self.certificate.verdict, check=self.check)
 
     @property
+    def supports_types(self) -> bool:
+        """Whether held-out sessions do not reject the types; otherwise no bound on the best policy is shown."""
+        return self.check is None or self.check.agrees
+
+    @property
     def logged(self) -> float | None:
         """Mean reward of a session as it was logged: in the held-out log, or in that of the certificate."""
         if self.held_out is not None:

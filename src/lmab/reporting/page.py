@@ -135,15 +135,20 @@ def worth(contents: Contents) -> Markup:
             f"best fixed arm, {fixed}" if single else "best fixed list",
             contents.logged,
             supported=_supported(contents),
+            bounded=contents.supports_types,
         ),
-        element(
-            "p",
-            f"Expected reward of a session of {_steps(contents)} under the model. The value of the best policy lies "
-            "in the hatched part. The last bar assumes that the latent type is known at step 1, which no policy can "
-            "achieve.",
-            class_="soft",
-        ),
+        element("p", _caption(contents), class_="soft"),
         _replayed(contents),
+    )
+
+
+def _caption(contents: Contents) -> str:
+    text = f"Expected reward of a session of {_steps(contents)} under the model."
+    if not contents.supports_types:
+        return text
+    return (
+        f"{text} The value of the best policy lies in the hatched part. The last bar assumes that the latent type is "
+        "known at step 1, which no policy can achieve."
     )
 
 
@@ -168,7 +173,7 @@ def _same_for_everyone(contents: Contents, what: str) -> Markup:
 
 def _supported(contents: Contents) -> bool:
     """Return whether the log contradicts neither the types nor an assumption of the fit."""
-    return (contents.check is None or contents.check.agrees) and not contents.contradicted
+    return contents.supports_types and not contents.contradicted
 
 
 def _steps(contents: Contents) -> str:
@@ -191,10 +196,22 @@ def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
         element("em", fixed),
         Markup(f") earns {values.fixed:.4g} per session of {_steps(contents)} on the model. This policy earns "),
         element("strong", f"{values.policy.mean:.4g}{share}", **style),
-        Markup("; no policy earns more than "),
-        element("strong", f"{values.upper:.4g}"),
-        Markup(f". {_reached(values) if gain <= 0 or _supported(contents) else _NOT_SUPPORTED}"),
+        *_bound(contents),
+        Markup(f". {_conclusion(contents, gain)}"),
     )
+
+
+def _bound(contents: Contents) -> tuple[Markup, ...]:
+    """Return the bound on the best policy, or nothing if held-out sessions do not support the types."""
+    if not contents.supports_types:
+        return ()
+    return Markup("; no policy earns more than "), element("strong", f"{contents.worth.upper:.4g}")
+
+
+def _conclusion(contents: Contents, gain: float) -> str:
+    if not contents.supports_types and gain <= 0:
+        return "No bound on other policies is given, because held-out sessions do not support latent types."
+    return _reached(contents.worth) if gain <= 0 or _supported(contents) else _NOT_SUPPORTED
 
 
 def _reached(values: Worth) -> str:
@@ -211,16 +228,20 @@ def _reached(values: Worth) -> str:
 def _replayed(contents: Contents) -> Markup:
     """The masked replay of the held-out check, with the reason why it differs from the gain of the policy."""
     check = contents.check
-    return _NOTHING if check is None or check.replay is None else prose("p", str(check.replay), class_="soft")
+    return _NOTHING if check is None or check.replay is None else prose("p", check.replay_sentence, class_="soft")
 
 
-def _bars(values: Worth, fixed: str, logged: float | None = None, *, supported: bool = True) -> Markup:
-    """The log, the baselines, the policy and the bounds; grey if held-out sessions do not support the types."""
+def _bars(
+    values: Worth, fixed: str, logged: float | None = None, *, supported: bool = True, bounded: bool = True
+) -> Markup:
+    """The log, the baselines, the policy and, if `bounded`, the bounds; grey if the log does not support the gain."""
     beside = [(fixed, values.fixed), *((name.removeprefix("the "), value) for name, value in values.baselines)]
     if logged is not None:
         beside.insert(0, ("as logged", logged))
     low = min(0.0, values.policy.mean, *(value for _, value in beside))
-    span = max(values.known, values.upper, *(value for _, value in beside)) - low or 1.0
+    bounds = [("upper bound on any policy", values.upper), ("latent type known at step 1", values.known)]
+    bounds = bounds if bounded else []
+    span = max(values.policy.mean, *(value for _, value in bounds), *(value for _, value in beside)) - low or 1.0
 
     def width(value: float) -> float:
         return 100 * (value - low) / span
@@ -232,14 +253,14 @@ def _bars(values: Worth, fixed: str, logged: float | None = None, *, supported: 
 
     mine = values.policy
     left, right = width(mine.mean), width(max(values.upper, mine.mean))
-    hatched = element("div", "", class_="open", style=f"left:{left:.2f}%;width:{right - left:.2f}%")
+    style = f"left:{left:.2f}%;width:{right - left:.2f}%"
+    hatched = element("div", "", class_="open", style=style) if bounded else _NOTHING
     noise = "" if mine.exact else f" ± {mine.stderr:.2g}"
     return element(
         "div",
         *(row(name, value, f"{value:.4g}") for name, value in beside),
         row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours" if supported else "", hatched),
-        row("upper bound on any policy", values.upper, f"{values.upper:.4g}"),
-        row("latent type known at step 1", values.known, f"{values.known:.4g}"),
+        *(row(name, value, f"{value:.4g}") for name, value in bounds),
         class_="bars",
     )
 
