@@ -121,6 +121,10 @@ def test_without_enough_overlap_a_live_test_is_asked_for_first(tmp_path, with_mo
     live = evaluated.output.index("note: a live test is needed, because too few of these sessions agree")
     assert live < evaluated.output.index("Estimated reward per session")
     assert "sessions, half of them with this policy, show a gain of" in evaluated.output
+    if with_model:
+        words = ["evaluate", tmp_path / "new.lmab", *words, "--json"]
+        found = json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout)["logs"]["estimates"]["doubly-robust"]
+        assert f"(the doubly robust estimate of {found['mean']:.4g}, less" in evaluated.output
 
 
 def test_from_a_log_of_both_with_a_picture(files):

@@ -243,16 +243,17 @@ def _notes(
     return notes
 
 
-def _live_test(sessions: Sessions, horizon: int, logged: float, predicted: float | None) -> str:
+def _live_test(sessions: Sessions, horizon: int, logged: float, estimated: float | None) -> str:
     """Return the sentence that only a live test can tell, with its number of sessions.
 
-    Without a model, or if the model predicts no gain, the number is that for a gain of `_GAIN` of the logged reward.
+    Without a model, or if its doubly robust estimate is no gain, the number is that for a gain of `_GAIN` of the
+    logged reward.
     """
     inside = np.where(sessions.steps < horizon, sessions.rewards, 0.0)
     variance = float(np.add.reduceat(inside, sessions.offsets[:-1]).var())
     gain, why = _GAIN * abs(logged), f"{_GAIN:.0%} of the {logged:.4g} that a session earned as logged"
-    if predicted is not None and predicted > logged:
-        gain, why = predicted - logged, f"the {predicted:.4g} that the model predicts, less {logged:.4g} as logged"
+    if estimated is not None and estimated > logged:
+        gain, why = estimated - logged, f"the doubly robust estimate of {estimated:.4g}, less {logged:.4g} as logged"
     first = "a live test is needed, because too few of these sessions agree with the policy"
     if not gain > 0 or not variance > 0:
         return first
