@@ -300,7 +300,9 @@ def test_a_claim_that_is_refused_is_not_told(certificate):
     assert "more than this one" not in half.sentence
     assert "regret" not in half.table
     assert "not claimed" in half._repr_html_()
+    assert "confidence" in half.table
     nothing = replace(half, optimum=None)
+    assert "confidence" not in replace(nothing, baselines=()).table  # it gives no interval
     assert "The best possible policy" not in nothing.sentence
     assert "No gain over the best fixed arm was demonstrated, because the log contradicts" in nothing.sentence
     assert not nothing.sure

@@ -184,7 +184,9 @@ class Certificate:
             if applies:
                 rows[name] = text
         rows["held-out check"] = _NOT_CHECKED if self.check is None else self.check.verdict
-        return rows | {"confidence": self._coverage, "basis": self.note}
+        if self.value is not None or self.optimum is not None or self.baselines:
+            rows["confidence"] = self._coverage
+        return rows | {"basis": self.note}
 
     @property
     def _conditions(self) -> tuple[tuple[str, bool, str], ...]:
