@@ -11,6 +11,7 @@ import lmab
 from lmab import Certified, Exact
 from lmab._kernel.compiled import planning as compiled
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.planning.exact import ExactPolicy
 from lmab.planning.lookahead import Lookahead
 from lmab.policies.histories import enumerate_histories
 from lmab.testing.oracle import small_bandit
@@ -255,3 +256,14 @@ def test_point_based_certifies_values_below_zero_too():
     assert plan.upper < 0
     assert plan.upper - plan.lower <= 0.05 * abs(plan.lower)
     assert plan.status == "certified"
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_the_table_of_an_exact_policy_is_finite(bad):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    policy = lmab.plan(bandit, horizon=3, method=Exact()).policy
+    values = policy._values.copy()
+    ExactPolicy(bandit, values, horizon=3)
+    values[-1] = bad
+    with pytest.raises(InvalidArgument, match=f"values must be finite, got {bad}"):
+        ExactPolicy(bandit, values, horizon=3)

@@ -191,6 +191,8 @@ class TablePolicy(PlannedPolicy):
         sizes = self._prepare()
         if len(values) != sum(sizes):
             raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
+        if not np.isfinite(values).all():
+            raise InvalidArgument(f"values must be finite, got {values[~np.isfinite(values)][0]}")
         self._values = values
         self._starts = np.cumsum([0, *sizes])
 
