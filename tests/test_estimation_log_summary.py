@@ -126,7 +126,7 @@ def test_withdrawn_arms_are_planned_only_by_name(with_withdrawn):
     estimate = with_withdrawn
     assert estimate.log_summary.withdrawn == (3,)
     made = lmab.plan(estimate, horizon=4)
-    assert "1 arm withdrawn: 'd'. They are not played in the last 10% of the log" in made.message
+    assert "1 arm withdrawn: 'd'. No session in the last 10% of the log plays it, which" in made.message
     log = lmab.simulate(estimate.bandit, made.policy, n_sessions=200, horizon=4, rng=0)
     assert 3 not in log.arms
     assert lmab.evaluate(made, estimate, horizon=4).mean == pytest.approx(made.lower, rel=0.02)

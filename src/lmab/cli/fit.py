@@ -516,7 +516,7 @@ def _print_sizes(results: _Results) -> None:
     say(f"Log: {', '.join(sizes)}. Fit: {estimate.status}.")
     withdrawn = "" if estimate.log_summary is None else estimate.log_summary.sentence_on_withdrawn(estimate.bandit)
     if withdrawn:
-        note(f"{withdrawn} `lmab plan` leaves them out unless --arms names them.")
+        note(f"{withdrawn} `lmab plan` leaves withdrawn arms out unless --arms names them.")
     if estimate.bins is not None:
         say(_bins(estimate.bins))
 

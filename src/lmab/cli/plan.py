@@ -119,7 +119,7 @@ def _tell_log(made: Plan, *, follows: bool, named: bool) -> None:
         say(f"No session plays an arm twice, because {summary.reason}; --repeats allows it.")
     withdrawn = "" if named else summary.sentence_on_withdrawn(estimate.bandit)
     if withdrawn:
-        note(f"{withdrawn} The plan leaves them out; use --arms to name the arms to plan with.")
+        note(f"{withdrawn} The plan leaves withdrawn arms out; use --arms to name the arms to plan with.")
 
 
 def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:

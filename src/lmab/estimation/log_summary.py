@@ -88,10 +88,11 @@ class LogSummary:
             return ""
         labels = bandit.arm_labels or range(bandit.n_arms)
         names = [repr(labels[arm]) for arm in self.withdrawn[:_SHOWN]]
+        them = "it" if len(self.withdrawn) == 1 else "them"
         more = f" and {len(self.withdrawn) - _SHOWN} more" if len(self.withdrawn) > _SHOWN else ""
         return (
-            f"{count(len(self.withdrawn), 'arm')} withdrawn: {', '.join(names)}{more}. They are not played in the last "
-            f"{_RECENT:.0%} of the log, which at their earlier rate has a probability below {_RARE:g}."
+            f"{count(len(self.withdrawn), 'arm')} withdrawn: {', '.join(names)}{more}. No session in the last "
+            f"{_RECENT:.0%} of the log plays {them}, which at the earlier rate has a probability below {_RARE:g}."
         )
 
 
