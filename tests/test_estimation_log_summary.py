@@ -64,6 +64,13 @@ def test_an_arm_without_plays_at_the_end_is_withdrawn_unless_it_is_rare(rng):
     assert LogSummary.of(log_of(arms[:900])).withdrawn == ()
 
 
+def test_no_play_at_the_end_that_chance_explains_in_one_log_of_a_hundred_is_no_withdrawal():
+    arms = (np.arange(1000) % 2)[:, None]
+    arms[:900:20] = 2  # 45 plays: .95 ** 100 = .006 at this rate
+    assert 1e-3 < (1 - np.mean(arms[:900] == 2)) ** 100 < 1e-2
+    assert LogSummary.of(log_of(arms)).withdrawn == ()
+
+
 def fitted(arms, labels, rng, types=True):
     """An estimate of a log with these arms, whose rewards follow two types or none."""
     n_arms = len(labels)
