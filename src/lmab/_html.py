@@ -1,6 +1,6 @@
-"""HTML and SVG as text: elements, the cards that notebooks show, small charts, and numbers with their nouns.
+"""HTML and SVG as text: elements, tables for notebooks, small charts, and numbers with their nouns.
 
-One function makes every element, so that names given by users are escaped in one place.
+One function makes every element, so that labels given by users are escaped in one place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ._shapes import Array, Float, Integer
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 type`, `3 types`, `12,000 sessions`.
+    """Return a number with its noun, such as `12,000 sessions`.
 
     Examples:
         >>> count(1, "type"), count(12000, "session"), count(2, "directory", "directories")
@@ -46,7 +46,7 @@ def best_fixed(repeats: bool) -> str:
 
 
 def listing(numbers: Integer[Array, "n"]) -> str:
-    """The first five numbers, and how many more there are."""
+    """Return the first five numbers, and the number of the others."""
     shown = ", ".join(str(number) for number in numbers[:5].tolist())
     return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
 
@@ -58,9 +58,9 @@ class Markup(str):
 
 
 def element(name: str, /, *content: Any, **attributes: Any) -> Markup:
-    """`<name attribute="...">content</name>`; text is escaped, `Markup` is not.
+    """Return `<name attribute="...">content</name>`; text is escaped, `Markup` is not.
 
-    An attribute's trailing underscore is dropped (`class_`), others become hyphens (`stroke_width`); None is left out.
+    An attribute's trailing underscore is dropped (`class_`), others become hyphens (`stroke_width`); None is omitted.
 
     Examples:
         >>> element("p", "a < b", class_="note")
@@ -76,16 +76,16 @@ def element(name: str, /, *content: Any, **attributes: Any) -> Markup:
 
 
 def join(*parts: Markup) -> Markup:
-    """Pieces of markup one after the other."""
+    """Concatenate pieces of markup."""
     return Markup("".join(parts))
 
 
 def prose(name: str, text: str, **attributes: Any) -> Markup:
-    """An element around a sentence, in which words between backquotes become `<code>`.
+    """Return an element around a sentence, in which words between backquotes become `<code>`.
 
     Examples:
-        >>> prose("p", "say `lmab fit` < twice")
-        '<p>say <code>lmab fit</code> &lt; twice</p>'
+        >>> prose("p", "run `lmab fit` < twice")
+        '<p>run <code>lmab fit</code> &lt; twice</p>'
     """
     parts = text.split("`")
     return element(name, *(element("code", part) if k % 2 else part for k, part in enumerate(parts)), **attributes)
@@ -99,7 +99,7 @@ def _text(value: Any) -> str:
 
 
 def card(title: str, rows: Mapping[str, str]) -> str:
-    """An HTML table with a title and one line per number."""
+    """Return an HTML table with a title and one row per number."""
     lines = "".join(
         f'<tr><th style="text-align:left;font-weight:normal;opacity:.7;white-space:nowrap">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(text)}</td></tr>'
@@ -113,12 +113,12 @@ def card(title: str, rows: Mapping[str, str]) -> str:
 
 
 def percent(share: float) -> str:
-    """`12%`, `0.4%`: a share as a reader would say it."""
+    """Return a share as a percentage, such as `12%` or `0.4%`."""
     return f"{100 * share:.{0 if share == 0 or abs(share) >= 0.1 else 1}f}%"
 
 
 WIDTH, HEIGHT = 360, 260
-#: For a chart that stands alone; on a page, the page's own colours count.
+#: Style of a chart without a page; a page defines its own colours.
 _STYLE = """
 .chart { width: 22rem; max-width: 100%; display: block; font: 11px system-ui, sans-serif; }
 .chart text { fill: currentColor; } .chart .grid { stroke: currentColor; opacity: .2; }
@@ -131,15 +131,15 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Frame:
-    """The axes of a chart: the range that is shown, and where each point is drawn."""
+    """Axes of a chart: the ranges shown, and the mapping from values to pixels."""
 
     x: tuple[float, float]
     y: tuple[float, float]
-    powers: bool = False  # coordinates are logarithms to base ten, and the axes say so
+    powers: bool = False  # coordinates are logarithms to base ten, and ticks are powers of ten
 
     @classmethod
     def around(cls, xs: Float[Array, "n"], ys: Float[Array, "k"], *, powers: bool = False) -> Frame:
-        """The frame that holds all points, with a small margin."""
+        """Return the frame that holds all points, with a small margin."""
         return cls(_padded(xs), _padded(ys), powers)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -150,7 +150,7 @@ class Frame:
     def draw(
         self, title: str, xlabel: str, ylabel: str, *marks: Markup, integers: bool = False, standalone: bool = False
     ) -> Markup:
-        """The whole chart: grid, ticks, labels, marks; `standalone` adds the colours that a page defines itself."""
+        """Return the chart: grid, ticks, labels, marks; `standalone` adds the style that a page defines itself."""
         across = [tick for tick in ticks(*self.x) if not (integers or self.powers) or tick == round(tick)]
         up = [tick for tick in ticks(*self.y) if not self.powers or tick == round(tick)]
         parts = [join(*map(self._upright, across)), join(*map(self._level, up)), *marks]
@@ -179,7 +179,7 @@ class Frame:
 
 
 def points(frame: Frame, xs: Sequence[float], ys: Sequence[float], errors: Sequence[float]) -> Markup:
-    """Points with error bars of one standard error."""
+    """Return points with error bars of one standard error."""
     marks = []
     for x, y, error in zip(xs, ys, errors, strict=True):
         (across, up), (_, top), (_, low) = frame.at(x, y), frame.at(x, y + error), frame.at(x, y - error)
@@ -190,7 +190,7 @@ def points(frame: Frame, xs: Sequence[float], ys: Sequence[float], errors: Seque
 
 
 def line(frame: Frame, xs: Sequence[float], ys: Sequence[float], style: str = "curve") -> Markup:
-    """A line through points; `style` is the class that colours it."""
+    """Return a line through points; `style` is its CSS class."""
     places = " ".join("{:.1f},{:.1f}".format(*frame.at(x, y)) for x, y in zip(xs, ys, strict=True))
     return element("polyline", points=places, class_=style)
 
@@ -198,7 +198,7 @@ def line(frame: Frame, xs: Sequence[float], ys: Sequence[float], style: str = "c
 def calibration(
     predicted: Float[Array, "B"], observed: Float[Array, "B"], stderr: Float[Array, "B"], *, standalone: bool = False
 ) -> Markup:
-    """Rewards predicted against rewards paid; calibrated points lie on the dashed line."""
+    """Return a chart of predicted against observed rewards; calibrated points lie on the dashed line."""
     ends = np.concatenate([predicted, observed - stderr, observed + stderr])
     frame = Frame.around(ends, ends)
     ideal = line(frame, list(frame.x), list(frame.x), "ideal")
@@ -207,7 +207,7 @@ def calibration(
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """At most `most` round numbers between low and high.
+    """Return at most `most` round numbers between low and high.
 
     Examples:
         >>> ticks(0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Array annotations with shapes, `Float[Array, "M A"]`: the tests execute them; elsewhere they only document."""
+"""Array annotations with shapes, `Float[Array, "M A"]`: the tests check them; otherwise they are documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:  # the tests import it before th
 else:
 
     class _Documentation:
-        """`Float[Array, "M A"]` where nobody checks."""
+        """Placeholder of `Float[Array, "M A"]` if shapes are not checked."""
 
         def __class_getitem__(cls, item: Any) -> type:
             return np.ndarray

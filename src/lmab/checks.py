@@ -1,6 +1,6 @@
 """Checks of arguments: constraints as data, one validator and one wording for all messages.
 
-A constraint says whether a value meets it, and its text says what a value must be. Every message reads
+A constraint tests a value, and its text is the requirement in messages. Every message reads
 `NAME must be REQUIREMENT, got VALUE`.
 """
 
@@ -19,11 +19,11 @@ import numpy as np
 from ._shapes import Array
 from .errors import InvalidArgument, InvalidFile
 
-Rng = np.random.Generator | int  # what callers give for randomness: a generator, or the seed of one
+Rng = np.random.Generator | int  # a source of randomness: a generator, or the seed of one
 
 
 class Constraint(Protocol):
-    """What a value must be; `str(constraint)` is its text in messages."""
+    """Requirement on a value; `str(constraint)` is its text in messages."""
 
     def holds(self, value: Any) -> bool: ...
 
@@ -44,7 +44,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite number in an interval, which includes its lower end only where `closed`."""
+    """A finite number in an interval, which includes its lower end only if `closed`."""
 
     low: float = 0.0
     high: float = math.inf
@@ -125,19 +125,19 @@ def whole_array(values: Array) -> Array:
 
 
 def optional(constraint: Constraint) -> Or:
-    """The constraint, or None."""
+    """Return a constraint that also accepts None."""
     return Or(constraint, Nothing())
 
 
 def check(name: str, value: Any, constraint: Constraint) -> Any:
-    """Return `value`; raise an error that names the argument, the requirement and the value where it does not fit."""
+    """Return `value`, or raise an error with the argument, the requirement and the value if it is not met."""
     if not constraint.holds(value):
         raise InvalidArgument(f"{name} must be {constraint}, got {value!r}")
     return whole(value) if _is_count(constraint, value) else value
 
 
 def _is_count(constraint: Constraint, value: Any) -> bool:
-    """Whether the value meets a constraint because it is an integer."""
+    """Return whether the value meets a constraint because it is an integer."""
     if isinstance(constraint, Or):
         return _is_count(constraint.first if constraint.first.holds(value) else constraint.second, value)
     return isinstance(constraint, Count)
@@ -158,7 +158,7 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
 
 
 def check_rng(rng: Any, why: str) -> np.random.Generator:
-    """The given generator, or a generator of the given seed; only this function turns seeds into generators."""
+    """Return the given generator, or a generator with the given seed; no other function makes generators from seeds."""
     if isinstance(rng, np.random.Generator):
         return rng
     if Count(0).holds(rng):
@@ -178,8 +178,8 @@ def check_array(name: str, value: Any, *, ndim: int) -> Array:
         raise InvalidArgument(f"{name} must be a non-empty array with {ndim} axes, got shape {array.shape}")
     bad = ~np.isfinite(array)
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise InvalidArgument(f"{name} must be finite, got {array[where]} at index {where}")
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InvalidArgument(f"{name} must be finite, got {array[index]} at index {index}")
     array.flags.writeable = False
     return array
 
@@ -187,14 +187,14 @@ def check_array(name: str, value: Any, *, ndim: int) -> Array:
 def check_distribution(name: str, array: Array) -> Array:
     """Require non-negative entries that sum to 1 along the last axis (to 1e-8)."""
     if (array < 0).any() or (array > 1 + 1e-8).any():
-        where = tuple(int(i) for i in np.argwhere((array < 0) | (array > 1 + 1e-8))[0])
-        raise InvalidArgument(f"{name} must lie in [0, 1], got {array[where]} at index {where}")
+        index = tuple(int(i) for i in np.argwhere((array < 0) | (array > 1 + 1e-8))[0])
+        raise InvalidArgument(f"{name} must lie in [0, 1], got {array[index]} at index {index}")
     total = array.sum(axis=-1)
     wrong = np.abs(total - 1) > 1e-8
     if wrong.any():
-        where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        at = f" at index {where}" if where else ""
-        raise InvalidArgument(f"{name} must sum to 1 along the last axis, got {total[where]}{at}")
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        position = f" at index {index}" if index else ""
+        raise InvalidArgument(f"{name} must sum to 1 along the last axis, got {total[index]}{position}")
     return array
 
 
@@ -206,7 +206,7 @@ def check_same_length(name: str, *parts: Sequence[Any] | Array) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise where a file at `path` cannot be written or replaced; called before the work, so that no work is lost."""
+    """Raise if a file at `path` cannot be written or replaced; called before work, so that none is lost."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise InvalidFile(f"{os.fspath(path)}: cannot write here: the folder {folder} does not exist")
@@ -223,7 +223,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def choices(options: Sequence[str]) -> str:
-    """`'a', 'b' or 'c'`, for messages."""
+    """Return quoted options for a message, such as `'a', 'b' or 'c'`."""
     quoted = [repr(option) for option in options]
     return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " or " + quoted[-1]
 

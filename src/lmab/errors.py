@@ -1,4 +1,4 @@
-"""Errors and warnings of the package, and the status with which an estimate or a plan ended."""
+"""Errors and warnings of the package, and the outcome of an estimation or of planning."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ class LmabError(Exception):
 
 
 class InvalidArgument(LmabError, ValueError):
-    """An argument is not what the function needs: the message names the argument, the requirement and the value."""
+    """Invalid argument; the message names the argument, the requirement and the value."""
 
 
 class InvalidData(LmabError, ValueError):
-    """A column of a log cannot be used: the message names the column and the first wrong row."""
+    """Invalid column of a log; the message names the column and the first invalid row."""
 
 
 class InvalidFile(LmabError, ValueError):
-    """A file is not a file of lmab, is damaged, or was written by a newer version."""
+    """File that lmab did not write, that is damaged, or that a newer version wrote."""
 
 
 class TooLarge(LmabError, ValueError):
-    """A computation would need more states or memory than there may be."""
+    """Computation that would exceed the limit on states or memory."""
 
 
 class ClusterLost(LmabError):
-    """The cluster that passes ran on does not answer; `estimate` holds the best model so far, where there is one."""
+    """Cluster that stopped responding during a fit; `estimate` holds the best model so far, or None."""
 
     def __init__(self, message: str, estimate: Any = None) -> None:
         super().__init__(message)
@@ -35,16 +35,16 @@ class ClusterLost(LmabError):
 
 
 class LmabWarning(UserWarning):
-    """The result is valid, but the input tells less than a reader may expect: the message says why."""
+    """Warning about a valid result that the input supports only weakly; the message gives the reason."""
 
 
 def first_line(error: BaseException) -> str:
-    """The message of an error, cut to one line."""
+    """Return the first line of an error's message."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 class Status(StrEnum):
-    """How an estimate or a plan ended; equal to its name as text, so that `status == "converged"` holds.
+    """Outcome of an estimation or of planning; equal to its name as text, so that `status == "converged"` holds.
 
     Examples:
         >>> Status.CONVERGED == "converged", Status.named("time limit").finished
@@ -53,8 +53,8 @@ class Status(StrEnum):
         'The limit on iterations was reached before convergence: allow more of them.'
     """
 
-    sentence: str  # what happened, and what to do about it
-    finished: bool  # the method did all that it set out to do
+    sentence: str  # the outcome and its remedy
+    finished: bool  # whether the method ran to its end
 
     def __new__(cls, name: str, sentence: str, finished: bool) -> Status:
         member = str.__new__(cls, name)
@@ -87,7 +87,7 @@ class Status(StrEnum):
 
     @classmethod
     def named(cls, text: str) -> Status:
-        """The status that equals `text`."""
+        """Return the status that equals `text`."""
         for status in cls:
             if status == text:
                 return status

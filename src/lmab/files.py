@@ -1,13 +1,13 @@
-"""The file format of the package: a zip archive that holds numbers and text, never code.
+"""File format of the package: a zip archive that holds numbers and text, never code.
 
 A file is a zip archive of stored (uncompressed) members: `lmab.json`, the header, and one `NAME.npy` per array.
 The header is `{"format": "lmab", "version": 1, "kind": ..., "fields": {...}}`; arrays are in NumPy's own format,
-written and read with pickling off. The archive's checksums find damage. Files are replaced atomically and the same
+written and read with pickling off. The archive's checksums detect damage. Files are replaced atomically and the same
 value always gives the same bytes.
 
-`encode` makes the record of a frozen dataclass, and `decode` the dataclass again. Plain values (numbers, text, tuples
-of them, None) are fields of the record, arrays are its arrays, and a value that has its own `record`, or another
-dataclass, is a nested record. The fields of a record that is read are checked against the annotations of the class,
+`encode` converts a frozen dataclass into a record, and `decode` restores the dataclass. Plain values (numbers, text,
+tuples of them, None) are fields of the record, arrays are its arrays, and a value that has its own `record`, or another
+dataclass, is a nested record. When a record is read, its fields are checked against the annotations of the class,
 because a file may hold anything.
 """
 
@@ -40,7 +40,7 @@ _ALLOWED_KINDS = "biuf"  # booleans, integers, floats: none of them can hold an 
 
 @dataclass(frozen=True)
 class Record:
-    """What a file holds: its kind, plain fields (JSON), arrays, and other records by name."""
+    """Contents of a file: its kind, plain fields (JSON), arrays, and nested records by name."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -49,9 +49,9 @@ class Record:
 
 
 def write(path: str | os.PathLike[str], record: Record) -> None:
-    """Write `record` to `path`, atomically: a reader sees the old file or the new one, never half of one.
+    """Write `record` to `path` atomically: a reader sees the old file or the new one, never a partial one.
 
-    The umask of the process decides who may read the file.
+    Permissions of the file follow the umask of the process.
     """
     check_writable(path)
     folder = os.path.dirname(os.path.abspath(path))
@@ -93,7 +93,7 @@ def read(path: str | os.PathLike[str]) -> Record:
         raise InvalidFile(f"{name}: {error}") from None
     except zipfile.BadZipFile:
         raise InvalidFile(f"{name}: not a file of lmab, or incomplete") from None
-    except Exception as error:  # any file may come in, and its parser may raise any error
+    except Exception as error:  # the file may hold anything, and a parser may raise any error on it
         raise InvalidFile(f"{name}: damaged or not a file of lmab ({first_line(error)})") from None
 
 
@@ -133,13 +133,13 @@ def _read_array(archive: zipfile.ZipFile, member: str) -> Array:
 
 
 Value = TypeVar("Value")
-Makers = Mapping[str, Callable[..., Any]]  # What makes a value of each kind of record.
+Makers = Mapping[str, Callable[..., Any]]  # the constructor of each kind of record
 
 _SPECIAL = "float"  # the key under which a number that JSON does not know is written: {"float": "inf"}
 
 
 def encode(value: Any, kind: str | None = None, *, without: Collection[str] = ()) -> Record:
-    """The record of a dataclass without the fields `without`; its kind is the given one, or the name of the class."""
+    """Return the record of a dataclass except for the fields `without`; `kind` defaults to the name of the class."""
     plain: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     nested: dict[str, Record] = {}
@@ -157,12 +157,12 @@ def encode(value: Any, kind: str | None = None, *, without: Collection[str] = ()
 
 
 def decode(record: Record, maker: type[Value], makers: Makers | None = None, **given: Any) -> Value:
-    """The dataclass `maker` that a record describes.
+    """Return the dataclass `maker` that a record describes.
 
     Args:
-        record: what `encode` made.
+        record: a result of `encode`.
         maker: the class.
-        makers: what may be nested in it, by kind.
+        makers: constructors of nested records, by kind.
         given: fields that the caller has read by other means.
     """
     hints = get_type_hints(maker)
@@ -178,7 +178,7 @@ def decode(record: Record, maker: type[Value], makers: Makers | None = None, **g
 
 
 def decode_any(record: Record, makers: Makers) -> Any:
-    """The value of a record whose kind is one of `makers`."""
+    """Return the value of a record whose kind is one of `makers`."""
     if record.kind not in makers:
         raise InvalidFile(f"holds a {record.kind!r}, which this lmab does not know")
     maker = makers[record.kind]
@@ -186,7 +186,7 @@ def decode_any(record: Record, makers: Makers) -> Any:
 
 
 def as_plain(value: Any) -> Any:
-    """Return the value as JSON has it."""
+    """Return the value in a form that JSON can represent."""
     if isinstance(value, Enum):
         return as_plain(value.value)
     if isinstance(value, np.generic):
@@ -212,7 +212,7 @@ def from_plain(plain: Any) -> Any:
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
-    """The value if it agrees with its annotation; a member of an enumeration is made from its value."""
+    """Return the value if it agrees with its annotation; convert the value of an enumeration into its member."""
     for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         if isinstance(kind, type) and issubclass(kind, Enum):
             if any(value == member.value for member in kind):

@@ -1,4 +1,4 @@
-"""The gymnasium environment `lmab/LatentBandit-v0` (extra `gym`): importing this module registers it.
+"""Gymnasium environment `lmab/LatentBandit-v0` (extra `gym`), registered when this module is imported.
 
 import gymnasium, lmab.gym
 environment = gymnasium.make("lmab/LatentBandit-v0", bandit=bandit, horizon=5)
@@ -30,19 +30,19 @@ _OBSERVATIONS = ("last", "belief")
 
 
 class LatentBanditEnv(gymnasium.Env):
-    """Sessions with a hidden type: an action is an arm, the reward what it pays; `horizon` steps end a session.
+    """Sessions with a latent type: an action is an arm, and a session ends after `horizon` steps.
 
-    Where people leave, a session is terminated when the person goes, and truncated after `horizon` steps.
+    If the bandit models attrition, a session is terminated when the person leaves, and truncated after `horizon` steps.
 
     Args:
         bandit: a `LatentBandit`, or the path of a saved one; None: a seeded random one with 4 types and 20 arms.
         horizon: steps per session.
-        observation: "last": one-hot of the arm just played, its reward, and the part of the session that is over; for
-            agents with a memory of their own. "belief": probability of each type given the session, and the part
-            that is over; this uses the model and makes the session a Markov decision process.
+        observation: "last": one-hot vector of the arm just played, its reward, and the elapsed fraction of the session;
+            for agents with a memory of their own. "belief": posterior probability of each type, and the elapsed
+            fraction; this uses the model and makes the session a Markov decision process.
         render_mode: "ansi" makes `render` return the session so far as text, or None.
 
-    `reset(options={"type": m})` fixes the hidden type. `info` holds what an agent must not see: the type, the
+    `reset(options={"type": m})` fixes the latent type. `info` holds values that an agent must not use: the type, the
     expected reward of the arm played, and that of the type's best arm.
     """
 
@@ -78,7 +78,7 @@ class LatentBanditEnv(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[Array, "d"], dict[str, Any]]:
-        """Begin a session: draw its type."""
+        """Start a session and draw its type."""
         super().reset(seed=seed)
         type_ = (options or {}).get("type")
         if type_ is None:
@@ -90,7 +90,7 @@ class LatentBanditEnv(gymnasium.Env):
         return self._observe(), {"type": self._type}
 
     def step(self, action: Any) -> tuple[Float[Array, "d"], float, bool, bool, dict[str, Any]]:
-        """Play an arm."""
+        """Play an arm and return the observation, the reward, terminated, truncated and info."""
         if not self.action_space.contains(action):
             raise InvalidArgument(f"action must be an arm in 0..{self.bandit.n_arms - 1}, got {action!r}")
         arm = int(action)
@@ -107,7 +107,7 @@ class LatentBanditEnv(gymnasium.Env):
         return self._observe(), reward, left, over and not left, info
 
     def render(self) -> str | None:
-        """The session so far: `arm 3 paid 1, arm 0 paid 0`."""
+        """Return the session so far as text, such as `arm 3 paid 1, arm 0 paid 0`."""
         if self.render_mode is None:
             return None
         steps = ", ".join(f"arm {arm} paid {reward:g}" for arm, reward in self._session)
