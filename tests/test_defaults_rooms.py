@@ -436,7 +436,7 @@ AS_COMMAND = "test_options_reach_the_refit has it from the command, whose option
 EXEMPT = {
     "LowerBound": "a number with its proof",
     "sessions_below.n_arms": "test_paper_lower_bounds.py",
-    "export_pomdp.discount": "test_planning_pomdp_file.py",
+    "export_pomdp.discount": "test_model_pomdp_file.py",
     "Capabilities": "what an estimator declares of itself: test_testing_estimators.py",
     "finish": "test_testing_estimators.py::test_finish_takes_labels_and_a_status_as_text",
     "compare.measure": "test_paper_experiment.py",

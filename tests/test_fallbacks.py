@@ -41,8 +41,8 @@ from lmab.paper.l_ucrl import OptimisticPolicy
 from lmab.planning import Lookahead
 from lmab.planning.exact import ExactPolicy
 from lmab.planning.no_repeats.point_based import rounds_of
-from lmab.planning.policies import PolicyGraph
 from lmab.policies import MUCB
+from lmab.policies.graph import PolicyGraph
 from lmab.reporting import gather, page
 from lmab.reporting.contents import look
 from lmab.serve.messages import Problem, check_finite

@@ -12,7 +12,7 @@ from policies import in_turn
 import lmab
 from lmab import files
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.planning.policies import PolicyGraph
+from lmab.policies.graph import PolicyGraph
 from lmab.policies.policy import best_allowed, restore_policy
 from lmab.testing.policies import check_policy
 

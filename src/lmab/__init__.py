@@ -40,12 +40,12 @@ if _TYPE_CHECKING:
     from .model import LatentBandit as LatentBandit
     from .model import TypePrior as TypePrior
     from .model import random_bandit as random_bandit
+    from .model.pomdp_file import export_pomdp as export_pomdp
     from .planning import QMDP as QMDP
     from .planning import Certified as Certified
     from .planning import Exact as Exact
     from .planning import Plan as Plan
     from .planning.plan import plan as plan
-    from .planning.pomdp_file import export_pomdp as export_pomdp
     from .policies import Greedy as Greedy
     from .policies import Policy as Policy
     from .policies import Thompson as Thompson
@@ -73,7 +73,7 @@ _PUBLIC = (
     ("planning.certified", "Certified"),
     ("planning.exact", "Exact"),
     ("planning.lookahead", "QMDP"),
-    ("planning.pomdp_file", "export_pomdp"),
+    ("model.pomdp_file", "export_pomdp"),
     ("policies.policy", "Policy"),
     ("policies.belief_policies", "Uniform Greedy Thompson"),
     ("evaluation.value", "evaluate"),
@@ -102,7 +102,8 @@ _registry.declare(
         "evaluation.certificate": "certificate",
         "learning.run": "run",
         "planning.problem": "plan",
-        "planning.policies": "vectors graph",
+        "planning.policies": "vectors",
+        "policies.graph": "graph",
         "planning.exact": "exact once-exact",
         "planning.lookahead": "lookahead once",
         "planning.no_repeats.vector_policy": "once-vectors",

@@ -1,9 +1,8 @@
-"""The policies that planners return: by vectors, by a table, as a graph, and one session at a time."""
+"""Policies that planners return: by alpha-vectors or by a table of values, and for one session at a time."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -17,11 +16,11 @@ from ..errors import InvalidArgument, TooLarge
 from ..model import belief
 from ..model.attrition_values import known_type_values
 from ..model.bandit import LatentBandit
-from ..model.categorical import Categorical
 from ..model.type_prior import TypePrior
 from ..policies.belief_policies import BeliefPolicy
-from ..policies.histories import NONE, Tree, enumerate_histories, grow
-from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed, restore_policy
+from ..policies.graph import PolicyGraph, extract
+from ..policies.histories import Tree, enumerate_histories, grow
+from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed
 from .problem import BINS, Problem, Step
 
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
@@ -31,7 +30,6 @@ LOOKS = 3  # first steps at which the policy of a plan for many priors looks ahe
 _AHEAD = 2  # rewards that it looks ahead there, at most
 _TRIED = 8  # arms that it tries there: those with which the plans that are worth most begin
 _LOOKED = 1 << 21  # multiplications that looking ahead may take at a belief
-OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
 
 
 #: Payoffs (S, A, M), tables (S, D, M) and the number of each step's entry by steps to go.
@@ -530,147 +528,3 @@ def policy_lower_bound(policy: PlannedPolicy, problem: Problem) -> float:
     except TooLarge:
         pass
     return total
-
-
-class PolicyGraph(Policy):
-    """The decisions of a planned policy, computed in advance.
-
-    In a loop, use the plain lists: `arm = graph.arms[node]`, then `node = graph.successors[node][reward]`, from
-    `node = graph.root`. As a `Policy` it makes the same decisions. When a session
-    leaves the graph or an arm is not allowed, the policy that the graph was made from decides.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> graph = lmab.plan(bandit, horizon=5).policy.graph()
-        >>> node = graph.root
-        >>> graph.arms[node]
-        0
-        >>> node = graph.successors[node][0.0]
-        >>> graph.arms[node]
-        1
-    """
-
-    kind = "graph"
-
-    def __init__(self, source: Policy, arms: Integer[Array, "K"], following: Integer[Array, "K Z"], root: int) -> None:
-        rewards = source.bandit.rewards  # type: ignore[attr-defined]
-        if not isinstance(rewards, Categorical) or following.shape != (len(arms), rewards.n_values):
-            raise InvalidArgument(f"following must be ({len(arms)}, values of the rewards), got {following.shape}")
-        if not 0 <= root < len(arms) or following.min() < OFF or following.max() >= len(arms):
-            raise InvalidArgument(f"following must name nodes below {len(arms)}, got {following.max()}")
-        self.source, self.root, self.horizon, self.n_arms = source, int(root), source.horizon, source.n_arms
-        self.repeats, self.depends_on_step = source.repeats, source.depends_on_step
-        self._arms, self._following, self._rewards = arms, following, rewards
-
-    @cached_property
-    def arms(self) -> list[int]:
-        """The arm to play at each node."""
-        return [int(arm) for arm in self._arms]
-
-    @cached_property
-    def successors(self) -> list[dict[float, int]]:
-        """For each node, the node that follows each reward; empty after the last step."""
-        values = self._rewards.values.tolist()
-        rows = self._following.tolist()
-        return [{value: node for value, node in zip(values, row, strict=True) if node != OFF} for row in rows]
-
-    def __len__(self) -> int:
-        return len(self._arms)
-
-    @property
-    def arm_labels(self) -> tuple[str | int, ...] | None:
-        return self.source.arm_labels
-
-    def _initial_memory(self) -> Float[Array, "K"]:
-        return np.concatenate([[float(self.root)], self.source.start().memory[0]])
-
-    @property
-    def type_prior(self) -> TypePrior | None:
-        return self.source.type_prior
-
-    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
-        if features is None:
-            return super()._first_memory(n, features)
-        return self._off(State(0, self.source._first_memory(n, features), single=False))
-
-    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
-        inner = self.source._next_memory(self._inner(state, slice(None)), features)
-        return self._off(State(0, inner, single=False))
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        nodes = state.memory[:, 0].astype(np.int64)
-        after = self.source.observe(self._inner(state, slice(None)), arms, rewards).memory
-        reached = self._following[nodes, self._rewards.encode(rewards)]
-        stays = (nodes != OFF) & (self._arms[nodes] == arms)
-        return np.column_stack([np.where(stays, reached, OFF), after])
-
-    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        return self._off(self.source.observe(self._inner(state, slice(None)), arms, None))
-
-    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        return self._off(self.source.tell(self._inner(state, slice(None)), arms, rewards, step=state.step))
-
-    def _skip(self, state: State) -> Float[Array, "n K"]:
-        return self._off(self.source.skip(self._inner(state, slice(None))))
-
-    def _off(self, after: State) -> Float[Array, "n K"]:
-        """The graph knows no missing rewards: the source decides from here."""
-        return np.column_stack([np.full(len(after.memory), float(OFF)), after.memory])
-
-    def _belief(self, state: State) -> Float[Array, "n M"]:
-        return self.source.belief(self._inner(state, slice(None)))
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        nodes = state.memory[:, 0].astype(np.int64)
-        chosen, ask = self._arms[nodes].astype(np.int64), nodes == OFF
-        if allowed is not None:
-            ask = ask | ~allowed[np.arange(len(chosen)), chosen]
-        rows = np.flatnonzero(ask)
-        if len(rows):
-            mask = None if allowed is None else allowed[rows]
-            chosen[rows] = self.source.act(self._inner(state, rows), allowed=mask)
-        return chosen
-
-    def _inner(self, state: State, rows: Any) -> State:
-        return State(state.step, state.memory[rows, 1:], single=False)
-
-    def record(self) -> files.Record:
-        arrays = {"arms": self._arms, "following": self._following}
-        return files.Record(self.kind, {"root": self.root}, arrays, {"source": self.source.record()})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> PolicyGraph:
-        source = restore_policy(record.records["source"])
-        return cls(source, record.arrays["arms"], record.arrays["following"], **record.fields)
-
-
-def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) -> PolicyGraph:
-    """Walk all histories under the policy, with equal counts as one, and merge histories with the same decisions."""
-    if not isinstance(bandit.rewards, Categorical):
-        raise InvalidArgument("a graph needs rewards on finitely many values, got continuous rewards")
-    arms: list[Array] = []
-    following: list[Array] = []
-    names = np.empty(0, np.int64)  # Names of the level below, as merged nodes.
-    total = 0
-    for chosen, reached in reversed(_decisions(policy, bandit, horizon, max_nodes)):
-        below = np.where(reached == OFF, OFF, names[reached]) if len(names) else reached
-        rows, group = np.unique(np.column_stack([chosen, below]), axis=0, return_inverse=True)
-        names = total + group.ravel()
-        arms.append(rows[:, 0].astype(np.min_scalar_type(bandit.n_arms)))
-        following.append(rows[:, 1:].astype(np.int32))
-        total += len(rows)
-    return PolicyGraph(policy, np.concatenate(arms), np.concatenate(following), int(names[0]))
-
-
-def _decisions(
-    policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int
-) -> list[tuple[Integer[Array, "n"], Integer[Array, "n Z"]]]:
-    """Per step: the arm at every history, and for every reward which history of the next step follows."""
-    found, total, remedy = [], 0, "raise max_nodes"
-    for level in enumerate_histories(policy, bandit, horizon, limit=max_nodes, remedy=remedy):
-        total += len(level.arms)
-        if total > max_nodes:
-            raise TooLarge(f"the graph would need {total} nodes for its first steps, more than {max_nodes}: {remedy}")
-        found.append((level.arms, level.children))
-    return found

@@ -11,8 +11,8 @@ import numpy as np
 from .._shapes import Array, Float
 from ..checks import check_count, check_writable
 from ..errors import InvalidArgument
-from ..model.bandit import LatentBandit
-from ..model.categorical import Categorical
+from .bandit import LatentBandit
+from .categorical import Categorical
 
 
 def export_pomdp(
