@@ -1,4 +1,4 @@
-"""A headless Chromium for tests that look at pages; None, with the reason, where there is none."""
+"""Headless Chromium for tests of pages; None, with the reason, if it is not installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def find() -> tuple[str | None, str]:
-    """The browser's path, or None and why."""
+    """Return the browser's path, or None and the reason."""
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
@@ -32,7 +32,7 @@ def find() -> tuple[str | None, str]:
 
 @contextmanager
 def launched(path: str) -> Iterator[Any]:
-    """A running browser."""
+    """Start a browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""Dask clusters for tests: processes that can be killed, and threads of this process where nobody is."""
+"""Dask clusters for tests: processes for tests that kill workers, and threads of this process for the others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cluster(folder, n_workers):
 
 @contextmanager
 def in_process(n_workers):
-    """A client of a cluster inside this process, for tests that kill nobody: nothing has to be started."""
+    """Return a client of a cluster inside this process, for tests that kill no worker."""
     from distributed import Client, LocalCluster
 
     options = {"processes": False, "protocol": "tcp", "dashboard_address": None, "memory_limit": 0}

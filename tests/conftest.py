@@ -30,7 +30,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "lmab"
 UNCHECKED = ("lmab._kernel.compiled", "lmab.cli")
 
 
-# A program started in the background of a shell ignores Ctrl-C, and so would the tests about it and what they start.
+# A program in the background of a shell ignores Ctrl-C, and so would the tests of Ctrl-C and the programs they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process of this run where it meets the others."""
+    """Give a worker process the folder that all workers of this run share."""
     node.workerinput["kernels"] = kernels.meeting_place()
 
 
@@ -120,7 +120,7 @@ def _share_of_threads() -> None:
 
 @pytest.fixture(scope="session")
 def postgres():
-    """A PostgreSQL server of its own, on the loopback address; every test has a database of its own."""
+    """Start a PostgreSQL server on the loopback address; every test gets a database of its own."""
     from benchmarks import postgres_server
 
     why_not = postgres_server.missing()
@@ -132,7 +132,7 @@ def postgres():
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def event_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty store of the service is, of each kind."""
+    """Return the address of an empty store of the service, of each kind."""
     if request.param == "sqlite":
         return str(tmp_path / "events.db")
     import serving
@@ -168,7 +168,7 @@ def light_work(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _set(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
-    """Where a package has a function of the module's name, too."""
+    """Set an attribute of a module, even if its package has a function of the same name."""
     module, _, attribute = name.rpartition(".")
     monkeypatch.setattr(importlib.import_module(module), attribute, value)
 
@@ -180,5 +180,5 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def seed() -> int:
-    """`LMAB_SEED`, for a test whose draws are made elsewhere: by another program, or by an environment."""
+    """Return `LMAB_SEED`, for a test whose draws are made by another program or by an environment."""
     return SEED

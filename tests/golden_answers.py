@@ -1,9 +1,9 @@
-"""Golden answers: what small questions are answered with today, so that no constant changes unseen.
+"""Golden answers: results on small inputs, so that a change of a constant is noticed.
 
-Every estimator, learner and test of a log has constants that were tuned and that no law fixes: how many starts climb
-to the end, how much a start is smoothed, where a prior begins. A question here is so small that its answer takes
-milliseconds, and hangs on them. A change that is meant to change answers makes them anew with
-`python tests/golden_answers.py`; the difference then shows in the commit.
+Every estimator, learner and test of a log has tuned constants that no law determines, such as the number of starts that
+run to convergence, the smoothing of a start, or the initial value of a prior. Each case takes milliseconds and depends
+on them. After an intended change of results, regenerate the file with `python tests/golden_answers.py`; the commit then
+shows the difference.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fitted(log: Sessions, method: Any, n_types: Any = 2, **options: Any) -> lmab
 
 
 def answer(log: Sessions, method: Any, n_types: Any = 2, **options: Any) -> Any:
-    """The model of a fit and how it was found."""
+    """Return the model of a fit and the outcome of its estimation."""
     found = fitted(log, method, n_types, **options)
     bandit, order = found.bandit, np.argsort(-found.bandit.means[:, 0], kind="stable")
     said = [bandit.weights[order], bandit.means[order], found.log_likelihood, found.n_parameters, len(found.trace)]
@@ -122,7 +122,7 @@ def certified(bandit: LatentBandit, method: Any, n_types: Any = 2, repeats: bool
 
 
 def errors(bandit: LatentBandit, **options: Any) -> Any:
-    """Standard errors, and where sessions belong."""
+    """Return standard errors, and the posteriors of sessions."""
     found = fitted(played(bandit), EM(restarts=2, prior=1.0), **options)
     order = np.argsort(-found.bandit.means[:, 0], kind="stable")
     own = found.standard_errors()
@@ -130,7 +130,7 @@ def errors(bandit: LatentBandit, **options: Any) -> Any:
 
 
 def shown() -> Any:
-    """A site that shows each type what it likes."""
+    """Return results on a log with selective exposure."""
     rng = np.random.default_rng(2)
     types = rng.integers(0, 2, 300)
     liked = np.argsort(-BINARY.means, axis=1)
@@ -196,7 +196,7 @@ def moments() -> Any:
 
 
 def contradicted() -> Any:
-    """Scores of logs that contradict what a fit takes for granted: a site that knows, people who leave, a drift."""
+    """Return test scores of logs that violate assumptions of a fit: exposure, attrition, drift."""
     rng = np.random.default_rng(4)
     types = np.sort(rng.random(300) + np.linspace(0, 0.6, 300) > 0.8).astype(np.int64)
     arms = rng.integers(0, 5, (300, 5))
@@ -348,7 +348,7 @@ QUESTIONS: dict[str, Question] = {
 
 
 def plain(found: Any) -> Any:
-    """As JSON has it, with nine digits."""
+    """Return a value in JSON form, with nine digits."""
     if isinstance(found, dict):
         return {name: plain(one) for name, one in found.items()}
     if isinstance(found, list | tuple | np.ndarray):
@@ -364,12 +364,12 @@ def ask(name: str) -> Any:
         return plain(QUESTIONS[name]())
 
 
-# The climb ends where the likelihood rises by little; coefficients still move there, as a processor rounds.
+# EM stops when the likelihood rises by little; coefficients then still depend on the rounding of a processor.
 LOOSE = {"features and persons": 1e-3}
 
 
 def numbers(found: Any) -> list[float]:
-    """All numbers of an answer, in order."""
+    """Return all numbers of an answer, in order."""
     if isinstance(found, dict | list):
         parts = found.values() if isinstance(found, dict) else found
         return [number for part in parts for number in numbers(part)]
@@ -377,7 +377,7 @@ def numbers(found: Any) -> list[float]:
 
 
 def same(found: list[float], known: list[float], rtol: float) -> bool:
-    """Whether numbers are the same; counts above 20 may differ by one, because rounding tells where a climb ends."""
+    """Return whether numbers agree; counts above 20 may differ by one, because rounding affects the last iteration."""
     mine, theirs = np.array(found), np.array(known)
     count = (theirs > 20) & (theirs == np.round(theirs)) & (mine == np.round(mine))
     near = np.isclose(mine, theirs, rtol, atol=1e-7, equal_nan=True)
@@ -385,7 +385,7 @@ def same(found: list[float], known: list[float], rtol: float) -> bool:
 
 
 def words(found: Any) -> list[str]:
-    """All texts of an answer, in order; digits in them are rounded where they are printed."""
+    """Return all texts of an answer, in order, with the digits that are printed."""
     if isinstance(found, dict | list):
         parts = found.values() if isinstance(found, dict) else found
         return [word for part in parts for word in words(part)]

@@ -1,8 +1,8 @@
-"""Golden plans: six bandits with what the search proves on them after 1, 2 and 4 batches, and its first arms.
+"""Golden plans: six bandits with the bounds of the search after 1, 2 and 4 batches, and its first arms.
 
-Each file in `tests/golden` holds its own configuration: the bandit, the horizon and the planner's options. A change of
-the search that is meant to change its bounds makes them anew with `python tests/golden_plans.py`, which leaves the
-configurations as they are; the difference then shows in the commit.
+Each file in `tests/golden` holds its own configuration: the bandit, the horizon and the planner's options. After an
+intended change of the bounds, regenerate them with `python tests/golden_plans.py`, which keeps the configurations; the
+commit then shows the difference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CountingClock(lmab.planning.Clock):
 
 
 def solve(configuration: dict[str, Any]) -> dict[str, Any]:
-    """What the plan of a configuration proves and plays."""
+    """Return the bounds and the first arms of the plan of a configuration."""
     kind, *arguments = configuration["bandit"].values()
     bandit = getattr(lmab.LatentBandit, kind)(*arguments)
     problem = lmab.planning.Problem.of(bandit, configuration["horizon"], configuration["bins"])
@@ -48,7 +48,7 @@ def solve(configuration: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_arms(tree: Any) -> Any:
-    """The arm, then the arms after each of its rewards: [arm, [...], [...]]."""
+    """Return the arm and the arms after each of its rewards: [arm, [...], [...]]."""
     return [tree.arm, *(_first_arms(branch.tree) for branch in tree.branches)]
 
 
@@ -59,7 +59,7 @@ def load() -> dict[str, dict[str, Any]]:
 
 
 def write(name: str, configuration: dict[str, Any], result: dict[str, Any]) -> None:
-    """One field a line, so that a difference is easy to read."""
+    """Write one field per line, so that a difference is easy to read."""
     parts = []
     for part, fields in (("configuration", configuration), ("result", result)):
         lines = ",\n".join(f"  {json.dumps(field)}: {json.dumps(value)}" for field, value in fields.items())

@@ -1,8 +1,8 @@
-"""Golden studies: what figures show and what checks say of made-up rows, so that no mark and no word changes unseen.
+"""Golden studies: figures and verdicts for artificial rows, so that a change of a mark or a word is noticed.
 
-Rows are made up by rule: in one world better methods reach more, in another all reach the same, in a third the order is
-turned round and some rows are missing. A change that is meant to change figures or words makes the file anew with
-`python tests/golden_studies.py`; the difference then shows in the commit.
+Rows follow three scenarios: better methods earn more; all earn the same; the order is reversed and some rows are
+missing. After an intended change of figures or words, regenerate the file with `python tests/golden_studies.py`; the
+commit then shows the difference.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lmab.paper.experiment.store import Row, row_of
 from lmab.paper.experiment.studies import FIGURES, RATES, STUDIES
 
 FILE = Path(__file__).with_suffix(".json")
-SIZE, JUDGED = "quick", "standard"  # of figures and tables, and of what checks are about
+SIZE, JUDGED = "quick", "standard"  # of figures and tables, and of checks
 ORDER = ("genie", "ed-mle", "direct-mle", "tensor", "l-ucrl", "history", "ucb1")
 
 
 def chance(*words: Any) -> float:
-    """A number between 0 and 1 that depends on the words alone."""
+    """Return a number between 0 and 1 that depends on the words alone."""
     return crc32(" ".join(map(str, words)).encode()) / 2**32
 
 
@@ -40,7 +40,7 @@ def place(name: str) -> int:
 
 
 def skilled(trial: Trial) -> float:
-    """The first methods of the list lose least, longer logs lose less, and the genie nothing."""
+    """Return losses: small for the first methods of the list and for long logs, 0 for the genie."""
     if trial.method.name == "genie":
         return 1.0
     size = max(trial.setting.n_sessions, 100)
@@ -52,7 +52,7 @@ def alike(trial: Trial) -> float:
 
 
 def turned(trial: Trial) -> float:
-    """The first methods lose most, and longer logs lose more."""
+    """Return losses: large for the first methods of the list and for long logs."""
     if trial.method.name == "genie":
         return 1.0
     return (
@@ -96,7 +96,7 @@ def findings(world: str) -> dict[str, str]:
 
 
 def tables(world: str) -> list[str]:
-    """The lines of the page that rows decide, but for the checks."""
+    """Return the lines of the page that depend on rows, except for the checks."""
     text = page(rows(world), SIZE)
     return [line for line in text.splitlines() if line.startswith(("| ", "**")) or "instances." in line]
 
@@ -106,7 +106,7 @@ def short(values: Sequence[Any]) -> str:
 
 
 def figure(drawn: Any) -> list[str]:
-    """What a figure shows, in lines of text: words, scales, marks, bars and their looks."""
+    """Return the contents of a figure as lines of text: words, scales, marks, bars and their style."""
     width, height = drawn.get_size_inches()
     said = [f"size {width:.4g} x {height:.4g}", f"title {drawn.get_suptitle()!r}"]
     said += [f"legend {[text.get_text() for text in one.get_texts()]} in {one._ncols} columns" for one in drawn.legends]
@@ -147,7 +147,7 @@ def pictures(world: str) -> dict[str, list[str]]:
 
 
 def canvas(draw: Callable[[], Any]) -> Any:
-    """The canvas of a figure, which is not written."""
+    """Return the canvas of a figure without writing a file."""
     seen: list[Any] = []
     written = plots._written
     plots._written = lambda name, drawn, folder: seen.append(drawn()) or []  # type: ignore[assignment,func-returns-value]
@@ -159,7 +159,7 @@ def canvas(draw: Callable[[], Any]) -> Any:
 
 
 def answers() -> dict[str, Any]:
-    """All that is golden."""
+    """Return all golden values."""
     found: dict[str, Any] = {"pictures": pictures("skilled")}
     return found | {f"findings {world}": findings(world) for world in WORLDS} | {"tables": tables("turned")}
 

@@ -1,9 +1,9 @@
-"""Golden words: what commands print, what a report shows and what estimators and learners say of small questions.
+"""Golden texts: the output of commands, reports, estimators and learners for small inputs.
 
-A number in a sentence with a digit too many, a share that is no percentage, a word of the other branch: each is a
-fault that a reader sees and that few tests look for. Numbers are compared as they are printed, with as many digits, and
-may differ by a little where machines round differently. A change that is meant to change words makes the file anew with
-`python tests/golden_words.py`; the difference then shows in the commit.
+Such faults as a superfluous digit, a wrong percentage or the sentence of another branch are visible to readers, and
+few other tests detect them. Numbers are compared with their printed digits, up to a small tolerance for the rounding of
+other machines. After an intended change of texts, regenerate the file with `python tests/golden_words.py`; the commit
+then shows the difference.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WEIGHTS = re.compile(r"(?<=weights )[\d.]+(, [\d.]+)+")  # of a model, in words
 
 
 def command(words: str) -> str:
-    """What a command prints, and how it ends."""
+    """Return the output of a command and its exit status."""
     from lmab.cli import output
     from lmab.cli.app import app
 
@@ -57,7 +57,7 @@ def command(words: str) -> str:
 
 
 def page(path: str) -> str:
-    """The words and numbers of a page, with what its pictures say."""
+    """Return the text of a page, including that of its pictures."""
     text = re.sub(r"(?s)<(style|script).*?</\1>", "", Path(path).read_text())
     text = re.sub(
         r"[\d-]{10} [\d:]{5} UTC, lmab [\w.]+, NumPy [\w.]+, Python [\w.]+", "then, with these versions", text
@@ -67,12 +67,12 @@ def page(path: str) -> str:
 
 
 def words(text: str, more: str = "") -> str:
-    """What a page says, without its elements."""
+    """Return the text of a page without its elements."""
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text)) + more).strip()
 
 
 def elements(text: str) -> str:
-    """How often a page has each element, with its class and the names of its other attributes."""
+    """Count the elements of a page by name, class and names of other attributes."""
 
     def named(tag: str, attributes: str) -> str:
         values = dict(re.findall(r'([\w-]+)="([^"]*)"', attributes))
@@ -122,7 +122,7 @@ PAGES = ("report.html", "leaves.html", "known.html", "traits.html")
 
 @contextlib.contextmanager
 def folder() -> Iterator[None]:
-    """A folder with the files that the commands read."""
+    """Make a folder with the files that the commands read."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name), warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # logs are short
         BINARY.save("truth.lmab")
@@ -137,7 +137,7 @@ def folder() -> Iterator[None]:
 
 
 def printed() -> dict[str, str]:
-    """What all commands print, and what their pages show."""
+    """Return the output of all commands, and the text of their pages."""
     with folder():
         return {name: command(words) for name, words in COMMANDS.items()} | {name: page(name) for name in PAGES}
 
@@ -229,7 +229,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
 
 
 def asked(name: str) -> Any:
-    """The words of one question, as JSON holds them."""
+    """Return the text of one case in JSON form."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # logs are short
         found = QUESTIONS[name]()
@@ -237,10 +237,10 @@ def asked(name: str) -> Any:
 
 
 def differs(found: str, golden: str) -> str:
-    """Where two texts differ, in words or in numbers; nothing where they do not.
+    """Return the differences of two texts in words or in numbers.
 
-    Numbers must have as many digits after the point, and be within 2% or three of the last digit. Weights of types are
-    put in order first: which type comes first may hang on how a processor rounds.
+    Numbers must have the same number of decimals, and agree within 2% or three units of the last digit. Weights of
+    types are sorted first, because their order may depend on the rounding of a processor.
     """
     found, golden = (
         WEIGHTS.sub(lambda match: ", ".join(sorted(match[0].split(", "))), text) for text in (found, golden)
@@ -252,7 +252,7 @@ def differs(found: str, golden: str) -> str:
     for one, other in zip(NUMBER.findall(found), NUMBER.findall(golden), strict=True):
         value, wanted, digits = (float(text.replace(",", "")) for text in (one, other, _last_digit(other)))
         if max(abs(value), abs(wanted)) < 1e-9:
-            continue  # what rounding leaves of nothing
+            continue  # zero up to rounding
         if _form(one) != _form(other) or abs(value - wanted) > max(0.02 * abs(wanted), 3 * digits):
             return f"{one} is not {other}"
     return ""

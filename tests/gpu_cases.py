@@ -1,4 +1,4 @@
-"""Passes on a GPU, or on its simulator, beside the CPU's: `python gpu_cases.py N SEED` prints what differs, as JSON.
+"""Passes on a GPU, or on its simulator, beside the CPU's: `python gpu_cases.py N SEED` prints differences as JSON.
 
 Each case gives the largest error of a statistic (see `scales_of`), that of the log-likelihood (relative), and whether
 other grids give the same bits.
@@ -140,7 +140,7 @@ def gaussian(n, rng, *, n_types, n_arms=3, n_models=2):
 
 
 def scales_of(statistics, tables):
-    """What an error is a part of: the statistic itself, or a hundredth of what the type's weight would give it."""
+    """Return the scales of errors: the statistic, or a hundredth of its expectation under the type's weight."""
     return np.maximum(statistics, 0.01 * tables[:, :1] * statistics.sum(axis=2, keepdims=True))
 
 
@@ -164,7 +164,7 @@ def expectation(held, tables, n_sums, **options):
 
 
 def fit(n, n_types):
-    """A whole fit on the device beside the CPU's: what differs in log-likelihood a session, and in the models."""
+    """Compare a whole fit on the device with the CPU's: log-likelihood per session, and parameters."""
     rng = np.random.default_rng(0)
     bandit = lmab.random_bandit(2, 4, rng=rng)
     sessions = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=n, horizon=5, rng=rng)
@@ -180,11 +180,11 @@ def fit(n, n_types):
 
 
 def in_turns():
-    """Have the simulator's lanes, which are threads of Python, run one after the other until each waits for the others.
+    """Run the simulator's lanes, which are Python threads, one after another until each waits for the others.
 
-    Numba's own block asks every lane again and again whether it waits, which takes more time than the lanes do. In
-    turns, what a lane reads before a later one has written it is the same in every run. All run on one core, since a
-    turn that goes to another core waits for it, and longer where that is busy.
+    Numba's own block polls every lane, which takes more time than the lanes do. In turns, a lane that reads a value
+    before a later lane has written it reads the same value in every run. All lanes run on one core, because a turn on
+    another core waits for that core, which may be busy.
     """
     from numba.cuda.simulator import kernel
 

@@ -24,7 +24,7 @@ def modules() -> Mapping[str, ast.Module]:
 
 
 def name_of(path: Path) -> str:
-    """The dotted name of a source file."""
+    """Return the dotted name of a source file."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -34,19 +34,19 @@ def is_package(name: str) -> bool:
 
 
 def sentence(module: ast.Module) -> str:
-    """The first line of the docstring."""
+    """Return the first line of the docstring."""
     return (ast.get_docstring(module) or "").partition("\n")[0]
 
 
 def floors() -> list[list[str]]:
-    """The rooms of each floor, from the ground up, as the contract in pyproject.toml has them."""
+    """Return the modules of each layer, from the lowest, as listed in the contract in pyproject.toml."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = next(contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")
     return [re.split(r"\s*[|:]\s*", layer) for layer in reversed(layers)]
 
 
 def chart() -> str:
-    """The page of modules: for every floor its rooms, for every room its modules with one sentence each."""
+    """Return the page of modules: the packages of each layer, and their modules with one sentence each."""
     known, lines = modules(), ["# Modules", "", "From the ground up; the first line of every module."]
     for number, rooms in enumerate(floors()):
         lines += ["", f"## Floor {number}: {', '.join(f'`{room}`' for room in rooms)}", ""]
@@ -58,7 +58,7 @@ def chart() -> str:
 
 
 def imports(tree: ast.Module, package: str = "") -> Iterator[tuple[str, str | None]]:
-    """What a file of this package imports of ours: a module, and a name of that module (None: the module itself)."""
+    """Return the imports from `lmab` in a file: pairs of a module and a name in it (None: the module itself)."""
     for node in _statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -71,7 +71,7 @@ def imports(tree: ast.Module, package: str = "") -> Iterator[tuple[str, str | No
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements of a file, also those inside others; not what stands inside expressions."""
+    """Return all statements of a file, nested ones included, without expressions."""
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         for inner in getattr(node, name, ()):
             yield inner
@@ -79,7 +79,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _base(node: ast.ImportFrom, package: str) -> str | None:
-    """The module that names are taken from; None where it is not ours."""
+    """Return the module that names are imported from, or None if it is not part of `lmab`."""
     if not node.level:
         module = node.module or ""
         return module.removeprefix("lmab").removeprefix(".") if re.match(r"lmab(\.|$)", module) else None
@@ -90,12 +90,12 @@ def _base(node: ast.ImportFrom, package: str) -> str | None:
 
 @cache
 def imports_of(name: str) -> tuple[tuple[str, str | None], ...]:
-    """What a module of ours imports of ours."""
+    """Return the imports from `lmab` in one of its modules."""
     return tuple(imports(modules()[name], name if is_package(name) else name.rpartition(".")[0]))
 
 
 def definer(module: str, name: str) -> str:
-    """The module that defines what goes by this name here: front doors and others may only hand it on."""
+    """Return the module that defines a name, which packages may re-export."""
     for source, taken in imports_of(module):
         if taken == name and source != module:
             return definer(source, name)

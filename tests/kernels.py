@@ -21,7 +21,7 @@ PATIENCE = 120.0  # seconds that a process waits for the others; then it compile
 
 @cache
 def meeting_place() -> str:
-    """A folder in which the processes of this run say what they do; empty where kernels were compiled before."""
+    """Return the folder in which processes of this run record their jobs, or an empty path if kernels are compiled."""
     if any((COMPILED / "__pycache__").glob("*.nbi")):
         return ""
     folder = tempfile.mkdtemp(prefix="lmab-kernels-")
@@ -30,7 +30,7 @@ def meeting_place() -> str:
 
 
 def together(folder: Path, jobs: Sequence[Callable[[], object]], patience: float = PATIENCE) -> None:
-    """Do the jobs that no other process does, and wait until those of the others are done."""
+    """Run the jobs that no other process has taken, and wait for the others."""
     for number, job in enumerate(jobs):
         try:
             (folder / f"{number}.taken").touch(exist_ok=False)
@@ -44,14 +44,14 @@ def together(folder: Path, jobs: Sequence[Callable[[], object]], patience: float
 
 
 def _search() -> None:
-    """The search for plans, by far the longest."""
+    """Compile the search for plans, which takes longest."""
     import lmab
 
     lmab.plan(_bandit(), horizon=3)
 
 
 def _fits() -> None:
-    """Fits with a learned prior, from counts of few sessions and of many, and what a certificate needs."""
+    """Compile fits with a learned prior, from few and from many sessions, and the kernels of a certificate."""
     _fitted(_log(_bandit())).information()
 
 
@@ -64,7 +64,7 @@ def _normal() -> None:
 
 
 def _known() -> None:
-    """Fits of people who come back, of whom something is known."""
+    """Compile fits with returning persons and features."""
     from dataclasses import replace
 
     log = _log(_bandit())

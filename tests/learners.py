@@ -12,7 +12,7 @@ from lmab.learning.learner import Learner
 
 @dataclass(frozen=True)
 class Example:
-    """How to make a learner for a bandit, and what is true of it.
+    """Constructor of a learner for a bandit, and its properties.
 
     "plays nothing"; "one arm": its policy stays with one; "no model": it keeps none of types.
     """
@@ -24,7 +24,7 @@ class Example:
         return self.make(bandit)
 
 
-LIGHT = lmab.EM(restarts=3, sweeps=12)  # where the fit is not the point
+LIGHT = lmab.EM(restarts=3, sweeps=12)  # for tests that do not depend on the fit
 EXAMPLES: dict[str, Example] = {
     "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, method=LIGHT)),
     "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, thompson_rounds=3, method=LIGHT)),

@@ -21,7 +21,7 @@ problem with the input is one line on standard error and exit code 1; wrong usag
 
 
 def manual() -> str:
-    """The page, in Markdown."""
+    """Return the page in Markdown."""
     commands = [command(name) for name in MENU]
     return "\n".join([_INTRODUCTION, *map(_section, commands)])
 
@@ -75,7 +75,7 @@ def _rows(command: Callable[..., Any]) -> Iterator[tuple[str, str, type]]:
 
 
 def _flags(name: str, kind: Any, info: OptionInfo) -> list[str]:
-    # In Annotated, typer keeps the first name given where a default would stand.
+    # In Annotated, typer keeps the first name given in the position of a default.
     declared = [str(part) for part in (info.default, *(info.param_decls or ())) if str(part).startswith("-")]
     given = [one for part in declared for one in part.split("/")]
     option = name.replace("_", "-")

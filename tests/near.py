@@ -1,8 +1,8 @@
-"""The test files of one module: `python tests/near.py src/lmab/planning/search.py` (`make near FILE=...`).
+"""Test files of one module: `python tests/near.py src/lmab/planning/search.py` (`make near FILE=...`).
 
-They are found by rule: the file named after the module; else the files that import most from it; else those that use
-most of what it defines through a front door; else those of the modules that import it, that it imports, or that stand
-beside it, where files of its own package come first. `make near` leaves out what `make quick` does.
+The rule: the file named after the module; otherwise the files with most imports from it; otherwise the files that use
+most of its names through a package; otherwise the test files of modules that import it, that it imports, or that are in
+the same package, its own package first. `make near` omits the same tests as `make quick`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def near(path: Path) -> list[str]:
 
 
 def tests_of(name: str) -> set[str]:
-    """The test files of a module by its dotted name; of its neighbours where it has none of its own."""
+    """Return the test files of a module by its dotted name, or of its neighbours if it has none of its own."""
     for ring in chain([[name]], _rings(name, _importers), _rings(name, _imported), _rings(name, _family)):
         found = Counter(test for module in ring for test in _own(module))
         if found:
@@ -54,7 +54,7 @@ def _own(name: str) -> set[str]:
 
 
 def _rings(name: str, neighbours: Callable[[str], Iterable[str]]) -> Iterator[list[str]]:
-    """The modules one step away, two steps away, ..."""
+    """Return the modules at import distance one, two, ..."""
     ring, seen = [name], {name}
     while ring:
         ring = sorted({other for module in ring for other in neighbours(module)} - seen)
@@ -73,14 +73,14 @@ def _family(name: str) -> list[str]:
 
 @cache
 def _imported(name: str) -> frozenset[str]:
-    """The modules that a module imports, with the packages they are in, which are imported with them."""
+    """Return the modules that a module imports, and the packages that contain them."""
     sources = {source for source, _ in house.imports_of(name)}
     return frozenset(sources | {source.rpartition(".")[0] for source in sources} - {""})
 
 
 @cache
 def _uses() -> tuple[dict[str, Counter[str]], dict[str, Counter[str]]]:
-    """How many names each test file takes from each module: by importing from it, and through a front door."""
+    """Count the names that each test file uses of each module: imported from it, and through a package."""
     texts = {path.name: path.read_text() for path in sorted(TESTS.glob("test_*.py"))}
     taken = {test: set(house.imports(ast.parse(text))) for test, text in texts.items()}
     direct = {test: Counter(module for module, _ in pairs) for test, pairs in taken.items()}

@@ -11,7 +11,7 @@ from lmab.planning.plan import Planner
 
 @dataclass(frozen=True)
 class Example:
-    """A planner, and what is true of it: "repeats only": it refuses sessions without."""
+    """Planner and its properties: "repeats only" if it refuses sessions without repeated arms."""
 
     method: Planner
     tags: frozenset[str] = frozenset()

@@ -16,7 +16,7 @@ from lmab.policies.wrappers import Relabelled
 
 @dataclass(frozen=True)
 class Example:
-    """How to make a policy, and what is true of it: "random", "blind" to rewards, "ordered" (the order matters)."""
+    """Constructor of a policy, and its properties: "random", "blind" to rewards, "ordered" (the order matters)."""
 
     make: Callable[[LatentBandit, int], Policy]
     tags: frozenset[str] = frozenset()
@@ -78,12 +78,12 @@ if find_spec("lmab.paper") is not None:
 
 
 def always(arm: int, n_arms: int = 2, *, horizon: int | None = None) -> lmab.policies.Ranking:
-    """The policy that plays one arm at every step, and the others by number if it is not allowed."""
+    """Return the policy that plays one arm at every step, and the others by number if it is not allowed."""
     return lmab.policies.Ranking(list(dict.fromkeys([arm, *range(n_arms)])), horizon=horizon)
 
 
 def in_turn(*arms: int, n_arms: int | None = None) -> lmab.policies.Ranking:
-    """The policy that plays the different ones of these arms, the others by number, and then the first arm again."""
+    """Return the policy that plays each of these arms once, then the others by number, then the first arm."""
     order = dict.fromkeys([*arms, *range(n_arms or max(arms) + 1)])
     return lmab.policies.Ranking(list(order), horizon=len(arms), repeats=False)
 

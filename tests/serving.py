@@ -28,7 +28,7 @@ HORIZON = 4
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -40,7 +40,7 @@ class Clock:
 
 @functools.cache
 def policy_bytes(floor: float | None = None, seed: int = 0, horizon: int = HORIZON, exact: bool = False) -> bytes:
-    """A policy file, for arms that have names."""
+    """Return a policy file for arms with labels."""
     import tempfile
 
     bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, LABELS)
@@ -75,7 +75,7 @@ class Pipe(asyncio.Transport):
         self.head["headers"].append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self.to_head:  # the response to HEAD ends here, whatever its length says
+        if self.to_head:  # the response to HEAD ends here, whatever its length header
             self.on_message_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -106,7 +106,7 @@ class Pipe(asyncio.Transport):
         return 0
 
     def pause_reading(self) -> None:
-        """Do nothing: a test sends what it sends."""
+        """Do nothing: a test controls its own messages."""
 
     resume_reading = pause_reading
 
@@ -127,7 +127,7 @@ class Wire(httpx.AsyncBaseTransport):
         self.app = app
 
     def connect(self) -> tuple[Connection, Pipe]:
-        """Return a new connection and what it writes to."""
+        """Return a new connection and its transport."""
         server, pipe = http_server(self.app, "127.0.0.1", 0), Pipe()
         server.config.load()
         connection = server.config.http_protocol_class(server.config, server.server_state, {})
@@ -176,7 +176,7 @@ async def served(
     clock: Clock | None = None,
     **settings: Any,
 ) -> AsyncIterator[Client]:
-    """A running service with its client; arms red, green, blue."""
+    """Return a running service with its client; arms red, green, blue."""
     settings.setdefault("defaults", Defaults(HORIZON))
     store = patient(open_store(where))
     service = Service(store, Settings(**settings), clock or Clock(), secret=b"the same draws in every run")
@@ -204,7 +204,7 @@ def patient(store: Any) -> Any:
 
 
 def empty_database(address: str) -> str:
-    """The address of an empty schema on the server: a database of its own would take a second to make."""
+    """Return the address of an empty schema on the server; a new database would take a second."""
     name = f"t{uuid.uuid4().hex}"
 
     async def make() -> None:
@@ -219,7 +219,7 @@ def empty_database(address: str) -> str:
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> None:
-    """The answer is a clear refusal."""
+    """Assert that the response is an error with this status and code."""
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert len(answer.json()["error"]) > 10
 

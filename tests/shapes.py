@@ -26,7 +26,7 @@ import jaxtyping
 import numpy as np
 
 _SHAPE = re.compile(r"\b(Bool|Float|Integer|Shaped|UInt8)\[")
-_MAKERS = ("__init__", "__new__")  # they take lists where fields are arrays
+_MAKERS = ("__init__", "__new__")  # they accept lists for fields that are arrays
 
 
 def install(names: Collection[str]) -> None:
@@ -74,7 +74,7 @@ def _check_class(cls: type) -> None:
 
 
 def _checked(member: Any) -> Any:
-    """A function, method or property, checked if it names a shape."""
+    """Return a function, method or property with checks if its annotations have a shape."""
     if isinstance(member, property):
         return property(_checked(member.fget), member.fset, member.fdel, member.__doc__)
     if isinstance(member, classmethod | staticmethod):
@@ -84,10 +84,10 @@ def _checked(member: Any) -> Any:
 
 
 def _watched(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[..., Any]:
-    """The function, after a look at its arguments and before one at its arguments and result together.
+    """Return the function with a check of its arguments before the call and of arguments and result after it.
 
-    It is written out for the function's own parameters, because most calls find their kinds among those that were
-    right, and what a call costs then is what the tests pay.
+    The wrapper is generated for the function's own parameters, because most calls have kinds of arguments that passed
+    before, and the cost of such a call determines the time of the tests.
     """
     shapes = _Shapes(f"{function.__module__}.{function.__qualname__}", hints)
     parameters = inspect.signature(function).parameters.values()
@@ -115,20 +115,20 @@ def _watched(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[..
     return functools.wraps(function)(made["watched"])
 
 
-# An array of NumPy's own class is most of what is looked at: it need not be a call.
+# Most arguments are arrays of NumPy's own class, which need no call.
 _KIND = "(({0}.dtype, {0}.shape) if type({0}) is ndarray else kind_of({0}))"
 _STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 def _parameters(parameters: Collection[inspect.Parameter]) -> str:
-    """The parameters as a function lists them, with their own defaults."""
+    """Return the parameters in the form of a signature, with their own defaults."""
     plain = [one.replace(annotation=inspect.Parameter.empty) for one in parameters]
     named = [one if one.default is one.empty else one.replace(default=_Name(f"default_{one.name}")) for one in plain]
     return str(inspect.Signature(named))[1:-1]
 
 
 def _handed_on(parameters: Collection[inspect.Parameter]) -> str:
-    """The parameters as a call gives them."""
+    """Return the parameters in the form of a call."""
     by_name = inspect.Parameter.KEYWORD_ONLY
     return ", ".join(
         f"{one.name}={one.name}" if one.kind is by_name else _STARS.get(one.kind, "") + one.name for one in parameters
@@ -136,7 +136,7 @@ def _handed_on(parameters: Collection[inspect.Parameter]) -> str:
 
 
 class _Name(str):
-    """A default that is written as the name of what holds it."""
+    """Default value that is written as the name of its variable."""
 
     __slots__ = ()
 
@@ -151,7 +151,7 @@ class _Shapes:
         self._owner, self._hints = owner, hints
 
     def check(self, values: dict[str, Any]) -> None:
-        """Raise where the values do not have the shapes."""
+        """Raise if the values do not have the shapes."""
         with jaxtyping.jaxtyped("context"):
             for name, value in values.items():
                 if not beartype.door.is_bearable(value, self._hints[name]):
@@ -160,7 +160,7 @@ class _Shapes:
 
 
 def _kind(value: Any) -> Any:
-    """All of a value that an annotation with a shape can ask for."""
+    """Return all properties of a value that an annotation with a shape can require."""
     kind = type(value)
     if kind is np.ndarray:
         return value.dtype, value.shape
@@ -172,7 +172,7 @@ def _kind(value: Any) -> Any:
 
 
 def _shaped(annotations: dict[str, Any], scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The annotations with a shape, as objects."""
+    """Return the annotations with a shape, as objects."""
     for name, annotation in annotations.items():
         text = getattr(annotation, "__forward_arg__", annotation)  # named tuples wrap the text
         if isinstance(text, str) and _SHAPE.search(text):
@@ -182,7 +182,9 @@ def _shaped(annotations: dict[str, Any], scope: dict[str, Any]) -> Iterator[tupl
 
 
 def _names_a_shape(annotation: Any) -> bool:
-    """An array, one or nothing, or a tuple of them; arrays in a list may differ, and beartype would look at one."""
+    """Return whether an annotation is an array, an optional one, or a tuple of them.
+
+    Lists are excluded, because their arrays may differ and beartype would check only one."""
     if isinstance(annotation, type) and issubclass(annotation, jaxtyping.AbstractArray):
         return True
     parts = get_args(annotation)

@@ -1,4 +1,4 @@
-"""What commands print, what reports show and what values say is what it was."""
+"""Tests that the output of commands, reports and values equals the golden texts."""
 
 from __future__ import annotations
 

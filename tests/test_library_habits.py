@@ -1,4 +1,4 @@
-"""What people write first: it works, or the error says what to pass."""
+"""First uses of the library: they work, or the error names the argument to pass."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_wrong_labels():
 def test_a_tree_is_a_picture_in_a_notebook():
     policy = lmab.plan(NAMED, horizon=4).policy
     tree = policy.tree(3)
-    assert str(policy.tree()) == str(tree)  # three steps unless told
+    assert str(policy.tree()) == str(tree)  # three steps by default
     assert tree._repr_svg_() == reporting.tree_svg(tree)
     assert tree._repr_svg_().startswith("<svg")
     assert "type 1" in tree._repr_svg_()
@@ -166,7 +166,7 @@ def test_types_are_numbered_by_size_in_plots_too():
 
 
 def revenue(n: int, rng: np.random.Generator) -> tuple[lmab.Sessions, float]:
-    """Sessions of two kinds of customers; most views earn nothing. What knowing the kind would earn, too."""
+    """Return sessions of two customer types with mostly zero revenue, and the value of knowing the type."""
     buys, size = np.array([[0.2, 0.02, 0.1], [0.02, 0.2, 0.1]]), np.array([[20.0, 50.0, 8.0], [60.0, 15.0, 8.0]])
     kind, arms = rng.integers(2, size=(n, 1)), rng.integers(3, size=(n, 6))
     paid = (rng.random((n, 6)) < buys[kind, arms]) * size[kind, arms] * np.exp(rng.normal(0, 0.3, (n, 6)))
@@ -233,7 +233,7 @@ def test_what_people_try_first_is_answered_by_what_to_say():
     ],
 )
 def test_a_signature_requires_what_every_call_needs(function, required):
-    """A type checker then rejects calls that would always fail."""
+    """Require that a type checker rejects calls that would always fail."""
     parameters = inspect.signature(function).parameters.values()
     plain = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     assert {one.name for one in plain if one.default is one.empty} == required

@@ -1,6 +1,6 @@
-"""Laws that every estimator and planner keeps when the same question is asked in another way, in two tables.
+"""Metamorphic laws of all estimators and planners, in two tables.
 
-A law changes the question in a way whose effect on the answer is known without knowing the answer.
+A law changes the input in a way that has a known effect on an unknown result.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def valued(bandit: LatentBandit, values: list[float]) -> LatentBandit:
 
 
 def with_arm(bandit: LatentBandit, mean: float) -> LatentBandit:
-    """One more arm that pays the same to all types."""
+    """Return the bandit with one more arm whose mean is the same in all types."""
     column = np.full((bandit.n_types, 1), mean)
     return LatentBandit.bernoulli(bandit.weights, np.hstack([bandit.means, column]))
 
 
 def with_type(bandit: LatentBandit) -> LatentBandit:
-    """One type is two that are alike."""
+    """Return the bandit with one type split into two equal ones."""
     weights = np.append(bandit.weights, bandit.weights[-1] / 2)
     weights[-2] /= 2
     return LatentBandit.bernoulli(weights, np.vstack([bandit.means, bandit.means[-1:]]))
@@ -133,7 +133,7 @@ ESTIMATORS = {
     "MomentMatching": (MomentMatching(), 0.05),
     "TensorDecomposition": (TensorDecomposition(), 0.05),
 }
-#: What a law changes beside the means: pseudo-plays weigh half as much in a log of twice the size.
+#: Changes by a law beside the means: pseudo-plays have half the weight in a log of twice the size.
 EXCEPT = {("EM with pseudo-plays", "every session is there twice"): 0.02}
 #: Laws that a family has no word for: counts are whole numbers from 0 on.
 OUTSIDE = {("EM of counts", law) for law in LOGS if law.startswith("rewards are ")}
@@ -170,7 +170,7 @@ def test_an_estimator_answers_the_changed_log_accordingly(log, name, law):
 
 @pytest.mark.parametrize("law", LOGS)
 def test_traits_answer_the_changed_log_accordingly(log, law):
-    """Their points are fixed, so that what arms pay on average and what each session says must follow the log."""
+    """Check means and posteriors, which must follow the log because the quadrature points are fixed."""
     change, expected = LOGS[law]
     changed, method = change(log), lmab.Traits(n_factors=1, n_points=15)
     with warnings.catch_warnings():

@@ -1,7 +1,7 @@
-"""State, walked at random: policies in the middle of sessions, runs of learners, and whatever can be saved.
+"""Random walks over states: policies in the middle of sessions, runs of learners, and all saved kinds.
 
-A machine plays, forgets, tells late, saves and loads in any order, and compares with the plainest model there is: the
-list of what happened.
+A state machine plays, forgets, reports rewards late, saves and loads in any order, and compares with the simplest
+model, the list of events.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HORIZON = 6
 
 
 def posterior(steps: list[tuple[int, float | None]]) -> np.ndarray:
-    """Bayes' rule over the steps whose rewards are known."""
+    """Return the posterior by Bayes' rule over the steps with known rewards."""
     chances = BANDIT.weights.copy()
     for arm, reward in steps:
         if reward is not None:
@@ -127,7 +127,7 @@ def test_a_session_in_any_order_of_events_is_bayes(kind, made, monkeypatch):
 
 
 class Campaign(RuleBasedStateMachine):
-    """A run of a learner that is told its sessions in parts, saved and loaded in between."""
+    """Run of a learner that receives its sessions in parts, and is saved and loaded in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class Campaign(RuleBasedStateMachine):
             assert 1 <= self.run.ask().n_sessions <= 30 - n
 
     def teardown(self):
-        """The state is that of a run told the same without a break."""
+        """Compare the state with a run that received the same sessions without a break."""
         again = learning.Run.resume(self.run.learner, self.run.task, self.run.seed, self.told)
         assert again.finished == self.run.finished
         if again.finished:
@@ -196,9 +196,9 @@ ALLOWED = st.sampled_from([None, None, ["green", "blue"]])
 
 
 class Served(RuleBasedStateMachine):
-    """Sessions of two replicas on one store that are asked again, told late, restarted and kept waiting."""
+    """Sessions of two replicas on one store with repeated requests, late rewards, restarts and delays."""
 
-    policy: lmab.Policy  # what the service serves, without chance
+    policy: lmab.Policy  # the served policy, without exploration
     WINDOW = 100.0
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ class Served(RuleBasedStateMachine):
         return self.loop.run(self.replicas[replica][0].decide(name, step, reward, **more))
 
     def expected(self, name: str, allowed: list[str] | None) -> int:
-        """What the policy plays after all that is known of the session."""
+        """Return the policy's arm after the known part of the session."""
         state = self.policy.start()
         for answer, reward in zip(self.answers[name], self.rewards[name], strict=True):
             state = self.policy.observe(state, answer["arm"], reward)
@@ -230,7 +230,7 @@ class Served(RuleBasedStateMachine):
         return int(self.policy.act(state, allowed=mask))
 
     def refusal(self, name: str, step: int, reward: float) -> tuple[int, str] | None:
-        """Why a reward is refused, if it is."""
+        """Return the reason for refusing a reward, or None."""
         known = self.rewards[name][step]
         if known is None:
             return (410, "too-late") if (name, step) in self.late else None
@@ -321,7 +321,7 @@ def test_sessions_of_two_replicas_are_those_of_the_policy_in_any_order_of_events
 
 @pytest.fixture(scope="module")
 def nouns():
-    """One of everything that can be saved."""
+    """Return one value of every saved kind."""
     bandit = lmab.random_bandit(2, 4, rng=0)
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=300, horizon=4, rng=0)
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2), rng=0, check=False)

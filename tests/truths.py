@@ -1,7 +1,7 @@
 """Published truths: counts of answers with their maxima, and bandits with their optimal values.
 
-Only facts are here. A survey is the number of people who gave each pattern of answers, one digit per question, as the
-sources print it; a bandit has its exact optimal value and the exact values of two simple policies.
+A survey is the number of persons with each pattern of answers, one digit per question, as printed in the sources; a
+bandit has its exact optimal value and the exact values of two simple policies.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import lmab
 
 @dataclass(frozen=True)
 class Survey:
-    """People by their answers to the same questions, and the maxima of the log-likelihood by the number of types.
+    """Counts of persons by their answers, and the maxima of the log-likelihood by the number of types.
 
-    The maxima are those of the documentation of R's package poLCA.
+    The maxima are published in the documentation of R's package poLCA.
     """
 
     source: str  # of the answers
@@ -26,7 +26,7 @@ class Survey:
 
     @property
     def sessions(self) -> lmab.Sessions:
-        """A person is a session, and a question an arm that is played once."""
+        """Return the log in which a person is a session, and a question an arm that is played once."""
         rows = np.array([[int(digit) for digit in pattern] for pattern in self.answers])
         people = np.repeat(rows, list(self.answers.values()), axis=0)
         return lmab.Sessions.from_arrays(np.tile(np.arange(rows.shape[1]), (len(people), 1)), people.astype(float))
@@ -146,7 +146,7 @@ SURVEYS = {
 
 
 # Dayton (1998), Latent Class Scaling Analysis: 315 students by four answers (1: no, 2: yes) and their grade point
-# average in five groups, the last digit; those who gave no average are left out.
+# average in five groups, the last digit; persons without an average are excluded.
 CHEATING = {
     "11111": 51, "11112": 63, "11113": 35, "11114": 30, "11115": 24, "11121": 19, "11122": 18, "11123": 6, "11124": 2,
     "11125": 1, "11212": 5, "11213": 1, "11215": 1, "11221": 4, "11225": 1, "12111": 4, "12112": 4, "12113": 4,

@@ -62,7 +62,7 @@ def _imported(source: str) -> set[str]:
 
 @cache
 def _is_papers(module: str) -> bool:
-    """Return whether a helper of the tests, or the benchmarks, whose rows the paper's code stores, needs that code."""
+    """Return whether a module of the tests or benchmarks needs the paper's code."""
     path = Path(__file__).parent / f"{module}.py"
     if not path.is_file():
         return module == "benchmarks"
