@@ -514,6 +514,10 @@ ED_MLE = Contender("ed-mle", "ED+MLE, all pairs", Learning(typed(EDMLE)), color=
 ED_MLE_LITERAL = Contender(
     "ed-mle-literal", "ED+MLE as printed", Learning(typed(EDMLE, pairs="first-two")), color="#56B4E9"
 )
+ED_MLE_RANK_4 = Contender(
+    "ed-mle-rank-4", "ED+MLE as printed, rank 4", Learning(typed(EDMLE, pairs="first-two", rank=4)), color="#E7298A",
+    marker="H",
+)  # fmt: skip
 ED_MLE_KNOWN = Contender("ed-mle-known", "ED+MLE, true subspace", Learning(_ed_mle_known), color="#882255", marker="p")
 ED_MLE_APART = {
     (times, pairs): Contender(
