@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
 from numba.core import event
@@ -90,6 +90,48 @@ def test_compiled_equals_reference(seed, n_types, longest, zeros):
     found, logs = categorical(compiled, codes, offsets, models, counts, edges)
     np.testing.assert_allclose(logs, likelihood, rtol=1e-10)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def in_pairs(kernel, codes, offsets, models, counts=(), edges=None):
+    """Do the work of `categorical` with one code for two steps."""
+    edges = np.array([0, len(offsets) - 1]) if edges is None else edges
+    tasks, n_codes = len(models) * (len(edges) - 1), models.shape[1] - 1
+    paired, ends = np.empty(len(codes) + len(offsets), np.uint16), np.empty(len(offsets), np.int64)
+    kernel.pair_up(codes.astype(np.uint8), offsets, 0, len(offsets) - 1, n_codes, paired, ends)
+    room = np.full((2, 1 + n_codes + n_codes * (n_codes + 1) // 2, models.shape[2]), np.nan)
+    statistics, logs = np.full((tasks, *models.shape[1:]), np.nan), np.full(tasks, np.nan)
+    arguments = (paired[: ends[-1]], ends, np.array(counts, float), edges, models, room, statistics, logs)
+    kernel.in_pairs(*arguments, 0, tasks)
+    return by_model(statistics, logs, len(models))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+@given(seed=st.integers(0, 2**32 - 1), n_types=st.integers(1, 17), longest=st.integers(1, 400), zeros=st.booleans())
+@settings(max_examples=30)
+def test_pairs_of_steps_give_the_sums_of_single_steps(kernel, seed, n_types, longest, zeros):
+    rng = np.random.default_rng(seed)
+    codes, offsets = random_log(rng, 20, 4, 3, longest)
+    models = random_models(rng, 3, n_types, 4, 3, zeros)
+    counts = rng.integers(1, 5, size=20) if seed % 2 else ()
+    edges = np.array([0, 7, 8, 20])
+    expected, likelihood = categorical(reference, codes, offsets, models, counts, edges)
+    found, logs = in_pairs(kernel, codes, offsets, models, counts, edges)
+    np.testing.assert_allclose(logs, likelihood, rtol=1e-10)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_codes_of_pairs_number_all_unordered_pairs_and_keep_odd_steps(kernel):
+    pairs = [(a, b) for a in range(3) for b in range(a + 1)]
+    codes = np.array([step for a, b in pairs for step in (b, a, a, b, a)], np.uint8)
+    paired, ends = np.full(18, 99, np.uint16), np.empty(7, np.int64)
+    kernel.pair_up(codes, np.arange(7) * 5, 0, 6, 3, paired, ends)
+    assert paired.tolist() == [code for number, (a, _) in enumerate(pairs) for code in (3 + number, 3 + number, a)]
+    assert ends.tolist() == [0, 3, 6, 9, 12, 15, 18]
+    some, own = np.empty(6, np.uint16), np.empty(3, np.int64)
+    kernel.pair_up(codes, np.arange(7) * 5, 2, 4, 3, some, own)
+    np.testing.assert_array_equal(some, paired[6:12])
+    assert own.tolist() == [0, 3, 6]
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])

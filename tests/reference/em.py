@@ -53,6 +53,59 @@ def categorical(
         np.add.at(target, rows, np.repeat(shares, np.diff(offsets[low : high + 1]), axis=0))
 
 
+def pair_up(
+    codes: Shaped[Array, "S"],
+    offsets: Shaped[Array, "N1"],
+    low: int,
+    high: int,
+    n_codes: int,
+    paired: Shaped[Array, "K"],
+    ends: Shaped[Array, "n1"],
+) -> None:
+    """Write one code for two consecutive steps of sessions `low` to `high` - 1 into `paired`, offsets into `ends`.
+
+    The unordered pair of codes a >= b becomes `n_codes` + a (a + 1) / 2 + b; the last step of a session with an odd
+    number of steps keeps its code.
+    """
+    place, ends[0] = 0, 0
+    for number, (begin, end) in enumerate(pairwise(offsets[low : high + 1].tolist())):
+        for t in range(begin, end, 2):
+            pair = sorted(codes[t : min(t + 2, end)].tolist())
+            paired[place] = n_codes + pair[1] * (pair[1] + 1) // 2 + pair[0] if len(pair) == 2 else pair[0]
+            place += 1
+        ends[number + 1] = place
+
+
+def in_pairs(
+    codes: Shaped[Array, "S"],
+    offsets: Shaped[Array, "N1"],
+    counts: Float[Array, "C"],
+    edges: Shaped[Array, "B1"],
+    tables: Float[Array, "R D1 P"],
+    room: Float[Array, "2 Q P"],
+    statistics: Float[Array, "n D1 P"],
+    logs: Float[Array, "n"],
+    first: int,
+    last: int,
+) -> None:
+    """Do the work of `categorical` on codes from `pair_up`.
+
+    The row of a pair is the product of the rows of its codes, and its sum is added to both. `room` receives table and
+    sums of single codes and pairs.
+    """
+    n_blocks = len(edges) - 1
+    highs, lows = np.tril_indices(tables.shape[1] - 1)
+    for task in range(first, last):
+        model, block = divmod(task, n_blocks)
+        table, own = tables[model], edges[block : block + 2]
+        room[0] = np.concatenate([table, table[1 + highs] * table[1 + lows]])
+        categorical(codes, offsets, counts, own, room[:1], room[1:], logs[task - first : task - first + 1], 0, 1)
+        target = statistics[task - first]
+        target[:], sums = room[1, : len(table)], room[1, len(table) :]
+        np.add.at(target, 1 + highs, sums)
+        np.add.at(target, 1 + lows, sums)
+
+
 def gaussian(
     arms: Shaped[Array, "S"],
     rewards: Float[Array, "S"],

@@ -35,6 +35,7 @@ from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.rewards import encode_values
 from ..parallel import SERIAL, Arrays, Passes
+from . import step_pairs
 from .information import Information, check_size, normalised, summed, with_weights
 from .passes import PARTITION, count_parts, edges_at, session_edges
 from .traits.surface import Surface
@@ -113,6 +114,16 @@ class Steps(NamedTuple):
         offsets = self.offsets[self.low : self.high + 1] - first
         counts = self.counts[self.low : self.high]
         return Steps(self.codes[first:last], offsets, counts, self.numbers[first:last], 0, self.high - self.low)
+
+    @property
+    def n_steps(self) -> int:
+        """Codes of these sessions."""
+        return int(self.offsets[self.high] - self.offsets[self.low])
+
+    def paired(self, n_symbols: int) -> Steps:
+        """Return the same sessions with one code for two consecutive steps; single codes are below `n_symbols`."""
+        codes, offsets = step_pairs.paired(self.codes, self.offsets, self.low, self.high, n_symbols)
+        return Steps.of(codes, offsets, self.counts[self.low : self.high])
 
 
 @runtime_checkable
@@ -236,9 +247,14 @@ class Log(ABC):
         return 0 if self.beside is None else self.beside.n_rows
 
     @property
+    def n_symbols(self) -> int:
+        """Different codes, of the arms and beside them."""
+        return self.n_own + self.n_beside
+
+    @property
     def n_sums(self) -> int:
         """Rows of the statistics."""
-        return 1 + self.n_own + self.n_beside
+        return 1 + self.n_symbols
 
     @property
     def n_all(self) -> int:
@@ -302,6 +318,17 @@ class Log(ABC):
     @property
     def counts(self) -> Float[Array, "C"]:
         return self.held.counts
+
+    @cached_property
+    def held_in_pairs(self) -> Steps:
+        """All sessions in memory, with one code for two consecutive steps."""
+        return self.held.paired(self.n_symbols)
+
+    def in_pairs(self, steps: Steps) -> Steps:
+        """Return some sessions of this log in pairs of steps; those of a log in memory are paired once."""
+        if self.memory is None:
+            return steps.paired(self.n_symbols)
+        return self.held_in_pairs._replace(low=steps.low, high=steps.high)
 
     @cached_property
     def own(self) -> Steps:
@@ -501,9 +528,15 @@ class Log(ABC):
 
     def _summed(self, tables: Float[Array, "R K P"], passes: Passes) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
         """What the kernel adds up over all parts, under every table."""
-        parts = self.parts(8 * self.n_sums * tables.shape[2])
-        n_models, n_parts = len(tables), len(parts)
-        arguments = (self, parts, on_cache_lines(tables.shape, tables))
+        n_columns, n_models = tables.shape[2], len(tables)
+        pairs = (
+            self.kernel_name == "categorical"
+            and step_pairs.is_faster(self._n_codes, self.n_symbols, n_columns)
+            and step_pairs.can_multiply(tables)
+        )
+        parts = self.parts(8 * n_columns * (step_pairs.count_rows(self.n_symbols) if pairs else self.n_sums))
+        n_parts = len(parts)
+        arguments = (self, parts, on_cache_lines(tables.shape, tables), pairs)
         statistics, logs = passes.ordered(_tasks, n_parts * n_models, *arguments, work=self._n_codes * n_models)
         if n_parts == 1:
             return statistics, logs
@@ -793,24 +826,30 @@ class Chain(ABC):
 
 
 def _tasks(
-    log: Log, parts: Integer[Array, "B 2"], tables: Float[Array, "R K P"], first: int, last: int
+    log: Log, parts: Integer[Array, "B 2"], tables: Float[Array, "R K P"], pairs: bool, first: int, last: int
 ) -> tuple[Float[Array, "n Q P"], Float[Array, "n"]]:
     """Statistics and log-likelihood of tasks first to last - 1; task b * R + r is part b under table r.
 
-    So a range of tasks asks for each of its parts once, for all tables.
+    So a range of tasks asks for each of its parts once, for all tables. `pairs` allows pairs of steps in long parts.
     """
-    n_models, sum_up = len(tables), getattr(kernel("em"), log.kernel_name)
-    statistics, logs = on_cache_lines((last - first, log.n_sums, tables.shape[2])), np.empty(last - first)
+    n_models, n_columns, sum_up = len(tables), tables.shape[2], getattr(kernel("em"), log.kernel_name)
+    statistics, logs = on_cache_lines((last - first, log.n_sums, n_columns)), np.empty(last - first)
+    products = on_cache_lines((2, step_pairs.count_rows(log.n_symbols), n_columns)) if pairs else _NONE
     asked = range(first // n_models, -(-last // n_models))
     room = np.empty(1 + int(np.diff(parts[asked.start : asked.stop], axis=1).max()) if log.travels else 0, np.int64)
     for part in asked:
         steps = log.steps(int(parts[part, 0]), int(parts[part, 1]), room)
-        edges = np.array([steps.low, steps.high])
         start = max(part * n_models, first)
         end = min((part + 1) * n_models, last)
         one, other = start % n_models, end - part * n_models
         own = slice(start - first, end - first)
-        sum_up(*log._kernel_arrays(steps), edges, tables, statistics[own], logs[own], one, other)
+        if pairs and step_pairs.is_faster(steps.n_steps, log.n_symbols, n_columns):
+            steps = log.in_pairs(steps)
+            arrays = (*log._kernel_arrays(steps), np.array([steps.low, steps.high]), tables, products)
+            kernel("em").in_pairs(*arrays, statistics[own], logs[own], one, other)
+        else:
+            arrays = (*log._kernel_arrays(steps), np.array([steps.low, steps.high]), tables)
+            sum_up(*arrays, statistics[own], logs[own], one, other)
     return statistics, logs
 
 
@@ -938,23 +977,28 @@ def _joined(
 
 
 def worth(n_sessions: int) -> float:
-    """The most distinct sessions with which merging pays."""
-    return min(n_sessions / 2, MOST)
+    """Return the most distinct sessions for which merging pays.
+
+    At .53 N distinct sessions an iteration of EM is 1.2 to 1.4 times faster, at .78 N 1.1 times slower.
+    """
+    return min(0.75 * n_sessions, MOST)
 
 
 def seems_diverse(n_sessions: int, pick: Pick, n_codes: int) -> bool:
-    """Whether a sample of the sessions says that too many are distinct.
+    """Return whether a sample of the sessions indicates that too many are distinct.
 
-    Where no two of n are alike, all that is known is that about n^2 or more are distinct: so n^2 must be above `worth`.
+    Of N sessions drawn from S equally likely ones S (1 - exp(-N / S)) are distinct. If no two of n are alike, all that
+    is known is that S is about n^2 or more: so n^2 must be above `worth`.
     """
     if n_sessions <= SAMPLE:
         return False
     size = SAMPLE if n_sessions < _LARGE else 4 * SAMPLE
-    return guess(*pick(np.linspace(0, n_sessions - 1, size).astype(np.int64)), n_codes) > worth(n_sessions)
+    possible = guess(*pick(np.linspace(0, n_sessions - 1, size).astype(np.int64)), n_codes)
+    return -possible * np.expm1(-n_sessions / possible) > worth(n_sessions)
 
 
 def guess(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> float:
-    """How many distinct sessions there may be, from the coincidences in a sample of them (the birthday problem)."""
+    """Return the number of equally likely sessions that would give as many coincidences (the birthday problem)."""
     first = np.sort(hashes_of(codes, offsets, n_codes)[0])
     n = len(first)
     sizes = np.diff(np.append(np.flatnonzero(np.append(True, first[1:] != first[:-1])), n))

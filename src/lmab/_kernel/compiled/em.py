@@ -1,9 +1,10 @@
 """Compiled expectation step of EM: one fused pass over the steps, in the linear domain.
 
-Types are processed eight at a time, in local variables that fill vector registers. A product of probabilities never
-increases, so underflow appears in its final sum: such sessions, and long ones, are repeated with logarithms, which are
-only taken when the product has become small. Indices are unsigned, because Numba tests signed ones for negative values
-at every access.
+Types are processed eight at a time, in local variables that fill vector registers. Two consecutive steps can be one
+code: its row of a table is the product of the rows of both steps, and its sum is added to both afterwards. A product of
+probabilities never increases, so underflow appears in its final sum: such sessions, and long ones, are repeated with
+logarithms, which are only taken when the product has become small. Indices are unsigned, because Numba tests signed
+ones for negative values at every access.
 """
 
 from __future__ import annotations
@@ -32,6 +33,71 @@ def categorical(codes, offsets, counts, edges, tables, statistics, logs, first, 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def in_pairs(codes, offsets, counts, edges, tables, room, statistics, logs, first, last):
+    n_blocks, products, sums = len(edges) - 1, room[:1], room[1:]
+    one_log, one_edge = np.empty(1), np.empty(2, np.int64)
+    for task in range(first, last):
+        model, block = task // n_blocks, task % n_blocks
+        one_edge[0], one_edge[1] = edges[block], edges[block + 1]
+        _multiply_pairs(tables[model], products[0])
+        categorical(codes, offsets, counts, one_edge, products, sums, one_log, 0, 1)
+        _add_pairs(sums[0], statistics[task - first])
+        logs[task - first] = one_log[0]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _multiply_pairs(table, products):
+    """Copy the rows of single codes, and multiply those of all unordered pairs, which come after them."""
+    n_rows, width = np.uint64(len(table)), np.uint64(table.shape[1])
+    products[:n_rows] = table
+    place = n_rows
+    for high in range(_U1, n_rows):
+        for low in range(_U1, high + _U1):
+            for j in range(_U0, width, _U8):
+                x, y, row = table[high, j:], table[low, j:], products[place, j:]
+                row[0], row[1], row[2], row[3] = x[0] * y[0], x[1] * y[1], x[2] * y[2], x[3] * y[3]
+                row[4], row[5], row[6], row[7] = x[4] * y[4], x[5] * y[5], x[6] * y[6], x[7] * y[7]
+            place += _U1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_pairs(sums, statistics):
+    """Copy the sums of single codes, and add those of each pair to both of its codes."""
+    n_rows, width = np.uint64(len(statistics)), np.uint64(statistics.shape[1])
+    statistics[:] = sums[:n_rows]
+    place = n_rows
+    for high in range(_U1, n_rows):
+        for low in range(_U1, high + _U1):
+            for j in range(_U0, width, _U8):
+                x, row = sums[place, j:], statistics[high, j:]
+                row[0], row[1], row[2], row[3] = row[0] + x[0], row[1] + x[1], row[2] + x[2], row[3] + x[3]
+                row[4], row[5], row[6], row[7] = row[4] + x[4], row[5] + x[5], row[6] + x[6], row[7] + x[7]
+                row = statistics[low, j:]
+                row[0], row[1], row[2], row[3] = row[0] + x[0], row[1] + x[1], row[2] + x[2], row[3] + x[3]
+                row[4], row[5], row[6], row[7] = row[4] + x[4], row[5] + x[5], row[6] + x[6], row[7] + x[7]
+            place += _U1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def pair_up(codes, offsets, low, high, n_codes, paired, ends):
+    begin, at = np.uint64(offsets[low]), _U0
+    ends[0] = 0
+    for session in range(np.uint64(low), np.uint64(high)):
+        end = np.uint64(offsets[session + _U1])
+        for pair in range(_U0, (end - begin) >> _U1):
+            t = begin + (pair << _U1)
+            one, other = np.uint64(codes[t]), np.uint64(codes[t + _U1])
+            top, bottom = max(one, other), min(one, other)
+            paired[at] = np.uint64(n_codes) + ((top * (top + _U1)) >> _U1) + bottom
+            at += _U1
+        if (end - begin) & _U1:
+            paired[at] = codes[end - _U1]
+            at += _U1
+        begin = end
+        ends[session + _U1 - np.uint64(low)] = at
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _block_of_lanes(codes, offsets, counts, table, statistics, low, high):
     """Do the work of `_block` for up to eight types, whose posterior and weights stay in registers."""
     share = np.empty(_LANES)
@@ -56,10 +122,10 @@ def _block_of_lanes(codes, offsets, counts, table, statistics, low, high):
             if mass == 0:
                 continue
             p0, p1, p2, p3, p4, p5, p6, p7 = _eight(share)
-        elif merged:
-            total += scale * np.log(mass)
         else:
-            product *= mass
+            if scale > 1.0:
+                total += (scale - 1.0) * np.log(mass)
+            product *= mass  # one logarithm for many sessions
             if product < _SMALL:
                 total += np.log(product)
                 product = 1.0
@@ -107,9 +173,9 @@ def _block(codes, offsets, counts, table, statistics, low, high):
             total += scale * logarithm
             if mass == 0:
                 continue
-        elif merged:
-            total += scale * np.log(mass)
         else:
+            if scale > 1.0:
+                total += (scale - 1.0) * np.log(mass)
             product *= mass  # one logarithm for many sessions
             if product < _SMALL:
                 total += np.log(product)
