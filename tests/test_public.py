@@ -54,7 +54,7 @@ def test_a_name_from_one_level_down_is_found_there():
 
 DOORS = [
     "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
-    "serve", "theory", "experiment",
+    "serve", "client", "theory", "experiment",
 ]  # fmt: skip
 
 

@@ -205,8 +205,12 @@ def test_a_store_that_is_missing_at_the_start(tmp_path, anyway):
         service = make_service(options)
         async with _client(service) as client:
             ready = await client.http.get("/readyz")
-            assert ready.status_code == 503
+            assert ready.status_code == (200 if anyway else 503)  # whether decisions are answered
+            assert ready.json()["recorded"] is False
             assert "the store does not answer" in ready.json()["trouble"]
+            metrics = (await client.http.get("/metrics")).text
+            assert f"lmab_ready {int(anyway)}\n" in metrics
+            assert "lmab_recording 0\n" in metrics
             assert (await client.http.get("/healthz")).status_code == 200
             refused(await client.http.get("/v1/sessions/a"), 503, "no-store")
             if anyway:
@@ -219,7 +223,9 @@ def test_a_store_that_is_missing_at_the_start(tmp_path, anyway):
                 assert (await client.decide("a", 0)).status_code == 503
             where.parent.mkdir()
             await service.register.refresh()
-            assert (await client.http.get("/readyz")).status_code == 200
+            ready = await client.http.get("/readyz")
+            assert (ready.status_code, ready.json()["recorded"]) == (200, True)
+            assert "lmab_recording 1\n" in (await client.http.get("/metrics")).text
             assert (await client.told("b", 0))["recorded"]
 
     go(scenario())

@@ -190,5 +190,5 @@ def test_the_proxies_pass_on_to_the_port_and_keep_metrics_inside():
     for name in ("Caddyfile", "nginx.conf"):
         text = (DEPLOY / "proxy" / name).read_text()
         assert text.count("{") == text.count("}")
-        assert ":8000" in text
+        assert re.search(r"(:|port )8000\b", text)
         assert "/metrics" in text

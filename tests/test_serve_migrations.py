@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,8 @@ def test_a_running_process_stops_writing_when_a_newer_one_migrates_its_store(eve
         with pytest.raises(InvalidFile, match=newer):
             await service.register.refresh()
         assert newer in await service.unable()
+        service.settings = replace(service.settings, without_store=True)
+        assert newer in await service.unable()  # a store of a newer release is no store that is away
         assert [step.decision.step for step in await store.session("a")] == [0, 1]
         assert await store.session("b") == []
         await service.stop()

@@ -2,7 +2,7 @@
 
 The names below are in the order of the flow: read a log, fit the types, plan, evaluate, report. Everything else is one
 level down: `lmab.data`, `lmab.model`, `lmab.policies`, `lmab.moments`, `lmab.estimation`, `lmab.planning`,
-`lmab.evaluation`, `lmab.learning`, `lmab.reporting`, `lmab.testing`, `lmab.theory`, `lmab.serve`.
+`lmab.evaluation`, `lmab.learning`, `lmab.reporting`, `lmab.testing`, `lmab.theory`, `lmab.serve`, `lmab.client`.
 """
 
 __version__ = "0.2.0"
@@ -88,7 +88,7 @@ _PUBLIC = (
 _MODULE_OF = {name: module for module, names in _PUBLIC for name in names.split()}
 _PACKAGES = (
     "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
-    "simulation", "theory", "serve", "experiment", "gym", "errors",
+    "simulation", "theory", "serve", "client", "experiment", "gym", "errors",
 )  # fmt: skip
 
 #: The module that registers the class of each saved kind, so that a program imports only what a file needs.

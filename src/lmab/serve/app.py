@@ -48,7 +48,10 @@ _ADVICE = {  # by status: further headers
     401: [(b"www-authenticate", b"Bearer")],
     405: [(b"allow", b"POST")],
     429: [(b"retry-after", b"1")],
+    503: [(b"retry-after", b"1")],
 }
+_LATER = (429, 503)  # statuses after which the same request can succeed: Retry-After
+_TYPED = (400, 401, 403, 404, 409, 410, 422, 429, 503)  # statuses of refusals that the OpenAPI document lists
 _log = logging.getLogger("lmab.serve")
 encode = msgspec.json.Encoder().encode
 _decode_question = msgspec.json.Decoder(messages.Question).decode
@@ -278,14 +281,15 @@ class _Endpoints:
 
     async def ready(self, request: Request) -> Response:
         trouble, broken = await self.service.unable(), next(iter(self.register.broken.values()), "")
-        store, active = self.service.trouble or "open", self.register.rollout.active
-        answer = messages.Readiness(not trouble, store, active, trouble or broken)
+        away, active = self.service.trouble, self.register.rollout.active
+        answer = messages.Readiness(not trouble, not away, away or "open", active, trouble or away or broken)
         return _json(encode(answer), 503 if trouble else 200)
 
     async def metrics_text(self, request: Request) -> Response:
         service, commits, register = self.service, self.service.commits, self.register
-        ready = int(register.ready and not await service.unable())
+        ready, recording = int(not await service.unable()), int(register.ready and not service.trouble)
         gauges: dict[str, float] = {"queue": len(commits.waiting), "sessions_in_memory": service.n_live, "ready": ready}
+        gauges["recording"] = recording
         gauges |= {"canary_share": register.rollout.share, "broken_versions": len(register.broken)}
         with suppress(Problem):  # while the store is away, the last answer stands
             past = await register.record(REFITS)
@@ -309,7 +313,7 @@ class _Endpoints:
                 status = answer.status_code
             except Problem as problem:
                 status, code = problem.status, problem.code
-                answer = _json(refusal(problem), status, **({"retry-after": "1"} if status == 429 else {}))
+                answer = _json(refusal(problem), status, **({"retry-after": "1"} if status in _LATER else {}))
             finally:
                 if "audit" in request.scope:
                     record_action(request.scope["audit"], status, code)
@@ -405,10 +409,11 @@ def openapi() -> dict[str, Any]:
     for method, route, _, summary, request, answer in _DESCRIBED:
         path = route.replace(":path}", "}")
         refused = {"description": "refused: " + ", ".join(sorted(STATUS)), **content(messages.Refusal)}
+        typed = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _TYPED if "/v1/" in path}
         operation: dict[str, Any] = {
             "summary": summary,
             "operationId": "_".join([method, *re.findall(r"[a-z]+[0-9]*", path)]),
-            "responses": {"200": {"description": "done", **content(answer)}, "default": refused},
+            "responses": {"200": {"description": "done", **content(answer)}, **typed, "default": refused},
             **({"security": []} if path in OPEN else {"x-role": role_of(method.upper(), path)}),
         }
         if answer is messages.Readiness:
@@ -423,10 +428,20 @@ def openapi() -> dict[str, Any]:
         if request is not None:
             operation["requestBody"] = {"required": True, **content(request)}
         paths.setdefault(path, {})[method] = operation
+    seconds = {"description": "seconds to wait", "required": True, "schema": {"type": "integer"}}
+    responses = {
+        str(status): {
+            "description": "refused: " + ", ".join(code for code, own in STATUS.items() if own == status),
+            **content(messages.Refusal),
+            **({"headers": {"Retry-After": seconds}} if status in _LATER else {}),
+        }
+        for status in _TYPED
+    }
+    tokens = {"token": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "lmab", "version": version("lmab"), "description": "Decisions for live sessions."},
         "paths": paths,
-        "components": {"schemas": parts, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {"schemas": parts, "responses": responses, "securitySchemes": tokens},
         "security": [{"token": []}],
     }

@@ -138,7 +138,8 @@ class Versions(msgspec.Struct):
 class Readiness(msgspec.Struct):
     """Readiness for new sessions."""
 
-    ready: bool
+    ready: bool  # whether decisions are answered
+    recorded: bool  # whether they are recorded; without the store, only --without-store answers
     store: str  # "open", or why nothing can be recorded
     policy: str  # the version in force
     trouble: str  # why the service is not ready, or else which version does not load; empty: all is well

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from .messages import Label, Problem, check_labels, check_name
-from .stores import ArmRow, ArmState, Rollout, Signals, Store, Value, public_reason
+from .stores import ArmRow, ArmState, NewerStore, Rollout, Signals, Store, Value, public_reason
 from .versions import UNIFORM, ArmTable, Defaults, Version, read_version, uniform_version
 
 FLOORS = "floors"  # the setting that holds the floor of every arm, as JSON
@@ -78,6 +78,7 @@ class Register:
         self.arms: list[ArmRow] = []
         self.floors: Mapping[Label, float] | None = None
         self.broken: dict[str, str] = {}  # versions that do not load, and why
+        self.outdated = False  # a newer release has migrated the store
         self.draws = KeyedDraws(secret or secrets.token_bytes(32))
         self._opened, self._served = False, served or {}
         self._number: dict[Label, int] = {}
@@ -102,8 +103,9 @@ class Register:
                 self._forget()  # what was answered without the store is not in it
                 self.ready = True
                 _log.info("the store is open")
-            self.trouble = ""
+            self.trouble, self.outdated = "", False
         except Exception as error:
+            self.outdated = isinstance(error, NewerStore)
             trouble = str(error) if isinstance(error, Problem) else f"the store does not answer: {public_reason(error)}"
             if trouble != self.trouble:
                 _log.error("%s", trouble if isinstance(error, Problem) else f"{trouble}: {error}")
@@ -143,9 +145,7 @@ class Register:
     # Asking
 
     async def unable(self) -> str:
-        """Return why no new session can be decided now; an empty text if it can."""
-        if self.trouble:
-            return self.trouble
+        """Return why no new session can be decided now, even without the store; an empty text if it can."""
         try:
             await self.table_of(self.rollout.active)
         except Problem as problem:

@@ -87,9 +87,14 @@ class Service:
         return self.register.trouble or self.commits.trouble
 
     async def unable(self) -> str:
-        """Return why the service is not ready; an empty text if it is."""
+        """Return why decisions cannot be answered; an empty text if they can.
+
+        A store that is away matters only if the service must record; one with newer tables always matters.
+        """
         self.clock()
-        return self.commits.trouble or self.clock.trouble or await self.register.unable()
+        if self.trouble and (self.register.outdated or not self.settings.without_store):
+            return self.trouble
+        return self.clock.trouble or await self.register.unable()
 
     # Starting and stopping
 

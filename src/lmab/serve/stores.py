@@ -320,10 +320,14 @@ SCHEMA_VERSION = max(MIGRATIONS)
 FIRST_VERSION = min(MIGRATIONS) - 1
 
 
+class NewerStore(InvalidFile):
+    """Store with tables of a newer release, which this program must not write."""
+
+
 def migrations(found: int, where: str) -> list[str]:
     """Return the statements that bring tables of version `found` up to date; raise `InvalidFile` if none can."""
     if found > SCHEMA_VERSION:
-        raise InvalidFile(
+        raise NewerStore(
             f"{without_secrets(where)}: the store has tables of version {found}, and this program knows versions up to "
             f"{SCHEMA_VERSION}: use the newer release that migrated the store"
         )
