@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import lmab
+from lmab.components.features import Design
 from lmab.estimation import type_priors
 from lmab.estimation.climb import climb
 from lmab.planning.policies import VectorPolicy
@@ -192,8 +193,8 @@ def keep_given(name: str, number: int) -> Row:
     log = lmab.simulate(
         truth, lmab.Uniform(10), n_sessions=40_000, horizon=5, type_prior=prior, persons=persons, rng=rng
     )
-    like, design = type_priors._likelihoods(truth, log)[0], type_priors.Design.of((), None, len(log), ridge=0.0)
-    given = type_priors.Given(like, design, np.arange(0, len(log) + 1, 4))
+    like, design = type_priors._likelihoods(truth, log)[0], Design.of((), None, len(log), ridge=0.0)
+    given = type_priors.Task(3, persons, like=like).model(design)
     first = np.vstack([np.log(truth.weights) - np.log(truth.weights).mean(), np.zeros(3)])
     found = climb(given, first[None], left=1e-4, max_maps=2000, accelerate=True).models[0]
     kept = float(1 / (1 + np.exp(-found[-1, 0])))

@@ -15,7 +15,7 @@ from lmab.estimation import Prior
 from lmab.estimation import counts as module
 from lmab.estimation.climb import Confined, Likelihood, climb
 from lmab.estimation.families import observe
-from lmab.estimation.log import Beside
+from lmab.estimation.log import Beside, CodeBlock
 from lmab.estimation.traits.surface import Points, TraitArms
 from lmab.model import belief
 from lmab.parallel import SERIAL
@@ -244,7 +244,7 @@ def test_codes_beside_the_arms_give_groups_weights_of_their_own(rng):
     sessions = small(rng, 60)
     plain, groups = observe(sessions, rewards="counts"), rng.integers(2, size=60)
     log, ratios = (
-        type(plain).encode(sessions, plain.listed, Beside(2, front=groups)),
+        type(plain).encode(sessions, plain.listed, Beside.of(CodeBlock("more", 2, front=groups))),
         np.array([[1.5, 0.25], [0.5, 1.75]]),
     )
     model = log.pack(TRUTH)

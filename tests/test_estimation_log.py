@@ -19,7 +19,7 @@ from lmab.data.packed import Partitions
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import log
 from lmab.estimation.families import observe
-from lmab.estimation.log import Beside, merge
+from lmab.estimation.log import Beside, CodeBlock, merge
 from lmab.evaluation import diagnostics
 from lmab.model import belief
 from lmab.parallel import SERIAL, Threads
@@ -527,7 +527,7 @@ def beside_rows(log):
 def test_rows_of_ones_beside_the_arms_change_nothing(kind, rng):
     bandit = GROUPED[kind]
     _, plain, groups, made = grouped(bandit, rng)
-    log = made(Beside(3, front=groups))
+    log = made(Beside.of(CodeBlock("more", 3, front=groups)))
     assert log.log_likelihood(bandit) == pytest.approx(plain.log_likelihood(bandit), rel=1e-12)
     found, expected = (one.expectation(one.pack(bandit), SERIAL)[0] for one in (log, plain))
     np.testing.assert_allclose(found[:, : expected.shape[1]], expected, rtol=1e-9, atol=1e-12)
@@ -546,7 +546,7 @@ def test_a_code_in_front_of_a_session_gives_its_group_weights_of_its_own(kind, r
     """The row w(x) / w of a group stands for the weights of its sessions; each group alone is the oracle."""
     bandit = GROUPED[kind]
     sessions, plain, groups, made = grouped(bandit, rng)
-    log, ratios = made(Beside(3, front=groups)), np.array([[1.8, 0.2], [1.0, 1.0], [0.0, 2.0]])
+    log, ratios = made(Beside.of(CodeBlock("more", 3, front=groups))), np.array([[1.8, 0.2], [1.0, 1.0], [0.0, 2.0]])
     model = log.pack(bandit)
     model[0, beside_rows(log), :2] = ratios
     statistics, logs = log.expectation(model, SERIAL)
@@ -567,7 +567,7 @@ def test_a_code_after_a_step_multiplies_its_likelihood(kind, rng):
     bandit = GROUPED[kind]
     sessions, _, _, made = grouped(bandit, rng)
     letters = rng.integers(-1, 2, size=sessions.n_steps)
-    log, rows = made(Beside(2, steps=letters)), np.array([[0.7, 0.4], [0.3, 0.6]])
+    log, rows = made(Beside.of(CodeBlock("more", 2, steps=letters))), np.array([[0.7, 0.4], [0.3, 0.6]])
     model = log.pack(bandit)
     model[0, beside_rows(log), :2] = rows
     factors = np.where(letters[:, None] >= 0, rows[letters], 1.0)
@@ -581,22 +581,50 @@ def test_codes_beside_are_the_same_in_files_and_in_samples(rewards, rng, tmp_pat
     packed, groups = lmab.pack(sessions, tmp_path / "packed"), rng.integers(4, size=300)
     logs = [observe(data, rewards=rewards) for data in (sessions, packed)]
     arguments = (np.array([0.0, 1.0]),) if rewards == "categorical" else (None,)
-    held, filed = (type(log).encode(log.sessions, *arguments, Beside(4, front=groups)) for log in logs)
+    held, filed = (
+        type(log).encode(log.sessions, *arguments, Beside.of(CodeBlock("more", 4, front=groups))) for log in logs
+    )
     np.testing.assert_array_equal(held.codes, filed.codes)
     np.testing.assert_array_equal(held.offsets, filed.offsets)
     np.testing.assert_array_equal(held.own.codes, logs[0].codes)
     np.testing.assert_array_equal(held.own.offsets, logs[0].offsets)
     rows = np.array([3, 7, 100, 299])
     some = held.subset(rows)
-    np.testing.assert_array_equal(some.beside.front, groups[rows])
+    np.testing.assert_array_equal(some.beside.blocks[0].front, groups[rows])
     front = some.codes[some.offsets[:-1]] if not len(some.counts) else None
     assert front is None or front.tolist() == (held.n_own + groups[rows]).tolist()
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_blocks_of_several_components_multiply_their_likelihoods(kind, rng):
+    """Two codes in front of a session and two after its steps, of which some steps have none."""
+    bandit = GROUPED[kind]
+    sessions, _, groups, made = grouped(bandit, rng)
+    one, two = (rng.integers(-1, 2, size=sessions.n_steps) for _ in range(2))
+    other = rng.integers(2, size=len(sessions))
+    log = made(
+        Beside.of(
+            CodeBlock("a", 3, front=groups), None, CodeBlock("b", 2, steps=one),
+            CodeBlock("c", 2, front=other, steps=two),
+        )
+    )  # fmt: skip
+    rows = rng.uniform(0.2, 1.0, size=(7, 2))
+    model = log.pack(bandit)
+    model[0, beside_rows(log), :2] = rows
+    places = log.beside.rows
+    steps = np.where(one[:, None] >= 0, rows[places["b"]][one], 1.0) * np.where(
+        two[:, None] >= 0, rows[places["c"]][two], 1.0
+    )
+    factors = np.log(rows[places["a"]][groups]) + np.log(rows[places["c"]][other])
+    factors += np.add.reduceat(np.log(steps), sessions.offsets[:-1], axis=0)
+    expected = np.logaddexp.reduce(belief.log_joint(bandit, sessions) + factors, axis=1).sum()
+    assert log.expectation(model, SERIAL)[1][0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_letters_of_a_sample_are_those_of_its_steps(rng):
     sessions = made(rng, True, n=50)
     letters, rows = np.arange(sessions.n_steps), np.array([0, 4, 49])
-    found = Beside(len(letters), steps=letters).subset(sessions, rows).steps
+    found = CodeBlock("more", len(letters), steps=letters).subset(sessions, rows).steps
     assert found.tolist() == [i for row in rows for i in range(sessions.offsets[row], sessions.offsets[row + 1])]
 
 
@@ -604,7 +632,7 @@ def test_the_fit_of_a_log_with_codes_beside_it_is_that_without(rng):
     """Starts, chains, information and traits leave the codes beside the arms' alone while their rows are 1."""
     bandit = GROUPED["two values"]
     _, plain, groups, made = grouped(bandit, rng, n=400)
-    beside = made(Beside(3, front=groups))
+    beside = made(Beside.of(CodeBlock("more", 3, front=groups)))
     fits = [lmab.EM(prior=1.0, restarts=2).fit(one, n_types=2, rng=np.random.default_rng(0)) for one in (plain, beside)]
     assert fits[1].log_likelihood == pytest.approx(fits[0].log_likelihood, abs=1e-4)
     found, expected = (one.information(bandit, one.prior(1.0)).matrix for one in (beside, plain))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,17 @@ from test_estimation_shown import segments
 import lmab
 import lmab.estimation.fit as fit_module
 import lmab.evaluation.certify as certify_module
+from lmab.components.exposure import ExposureLog, FreeExposure
+from lmab.components.features import Design, FeatureWeights
+from lmab.components.weights import Weights
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import selection as module
+from lmab.estimation.climb import climb
 from lmab.estimation.families import observe
-from lmab.estimation.shown import Site
+from lmab.estimation.log import Beside
+from lmab.estimation.shown import with_exposure
 from lmab.evaluation import diagnostics
+from lmab.model.type_prior import make_columns
 
 METHOD = lmab.EM(restarts=4, tolerance=1e-6, sweeps=40, threads=1)
 
@@ -188,11 +195,11 @@ def test_a_packed_log_gives_the_same_types(known, tmp_path):
 
 def test_a_large_log_is_decided_on_a_part_and_fitted_whole(known, monkeypatch, tmp_path):
     bandit, log, _ = known
-    plain = Site.of
-    monkeypatch.setattr(module.Site, "of", classmethod(lambda cls, log, **said: plain(log, most=400, **said)))
+    plain = ExposureLog.of
+    monkeypatch.setattr(module.ExposureLog, "of", classmethod(lambda cls, log, **said: plain(log, most=400, **said)))
     fits = [fit(data, selected=True) for data in (log, lmab.pack(log, tmp_path / "packed"))]
     np.testing.assert_allclose(fits[0].bandit.means, fits[1].bandit.means, rtol=1e-9)
-    monkeypatch.setattr(module.Site, "over", lambda self, log: self)
+    monkeypatch.setattr(module.ExposureLog, "over", lambda self, log: self)
     part = fit(log, selected=True)
     error, more = (
         np.abs(found.bandit.relabel(types=order(found, bandit)).means - bandit.means).mean()
@@ -239,8 +246,6 @@ def test_what_cannot_be_explained_is_refused(more, wanted):
 def test_what_else_tells_the_type_needs_no_explanation(known):
     found, reason = known[2][False], fit_module._unexplainable
     assert reason(found, METHOD) is None
-    told = replace(found, type_prior=lmab.TypePrior((), np.zeros((1, 2)), 0.5))
-    assert "where features or persons tell the type" in reason(told, METHOD)
     leaving = np.full((2, 10, 2), 0.1)
     alike, apart = (replace(found.bandit, leaving=one) for one in (leaving, leaving * [[[1]], [[2]]]))
     assert reason(replace(found, bandit=alike), METHOD) is None
@@ -250,10 +255,15 @@ def test_what_else_tells_the_type_needs_no_explanation(known):
 def test_rewards_are_predicted_from_arms_so_far_and_earlier_rewards(rng):
     bandit = truth()
     log = segments(rng, n=80, steps=3, truth=bandit)
-    site = Site.of(observe(log))
+    site = ExposureLog.of(observe(log))
     rows, u = np.arange(10, 30), rng.gamma(4.0, 0.25, size=(10, 2))
-    told = module._Told.of(site, rows)
-    model = site.log.pack(bandit)[0]
+    exposure = FreeExposure(site, 2, 64.0)
+    model = with_exposure(Weights(), exposure, site.log.prior(0.0))
+    own = np.zeros((10, 8))
+    own[:, :2] = u
+    parameters = np.concatenate([site.log.pack(bandit)[0, :21], own])
+    climbed = climb(model, parameters[None], left=0.0, max_maps=1, accelerate=False)
+    fitted = module.Candidate("free", model, parameters, climbed)
     chance = site.shares[:, :, None] * u / (site.shares @ u)[:, None]
     for favour in (None, u):
         expected = []
@@ -266,7 +276,8 @@ def test_rewards_are_predicted_from_arms_so_far_and_earlier_rewards(rng):
                 total += np.log((mass * paid).sum() / mass.sum())
                 mass = mass * paid
             expected.append(total)
-        np.testing.assert_allclose(told.rewards(model, favour, 2), expected, rtol=1e-9)
+        found = module._rewards(fitted, site, rows, exposed=favour is not None)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_pairs_are_compared_with_those_of_neighbouring_sessions():
@@ -289,3 +300,55 @@ def test_claims_reach_further_where_types_explain_arms(known, monkeypatch):
     for claim in ("value", "regret", "gain"):
         low, high = getattr(plain, claim)
         assert np.diff(getattr(wide, claim))[0] == pytest.approx(1.5 * (high - low))
+
+
+def knowing_site_with_features(n=1500, steps=4, seed=6):
+    """A log whose arms depend on the type, beyond a feature that predicts the type."""
+    rng, bandit = generator(seed), truth(3)
+    groups = rng.integers(2, size=n)
+    types = (rng.random(n) < np.where(groups, 0.8, 0.25)).astype(int)
+    arms = (3.0 * bandit.means[types][:, None] + rng.gumbel(size=(n, steps, 10))).argmax(axis=2)
+    rewards = bandit.rewards.sample(np.repeat(types, steps), arms.ravel(), rng=rng).reshape(n, steps)
+    features = {"group": groups.astype(str)}
+    return bandit, lmab.Sessions.from_arrays(arms, rewards, n_arms=10, features=features)
+
+
+def test_exposure_is_estimated_together_with_features():
+    bandit, log = knowing_site_with_features()
+    both, features = (fit(log, selected=selected) for selected in ("auto", False))
+    assert both.selection is not None
+    assert both.type_prior is not None
+    assert both.type_prior.columns == ("group",)
+    assert both.bandit.distance(bandit) < features.bandit.distance(bandit)
+    weights = both.type_prior.weights(log.features.only(("group",)))
+    np.testing.assert_allclose(weights.mean(axis=0), both.bandit.weights, atol=1e-6)
+    groups = np.array([[0.75, 0.25], [0.2, 0.8]])[:, order(both, bandit)]
+    found = [weights[log.features["group"] == label].mean(axis=0) for label in ("0", "1")]
+    np.testing.assert_allclose(found, groups, atol=0.08)
+
+
+def test_the_likelihood_of_features_and_exposure_is_that_of_their_definition(rng):
+    _, log = knowing_site_with_features(n=60)
+    encoded, bandit = observe(log), truth(3)
+    design = Design.of(make_columns(log.features)[0], log.features, 60, ridge=0.0)
+    coefficients, u = rng.normal(size=(design.size, 2)), rng.gamma(4.0, 0.25, size=(10, 2))
+    features = FeatureWeights(design, 2)
+    site = ExposureLog.of(encoded.coded(log, Beside.of(features.group_codes)))
+    model = with_exposure(features, FreeExposure(site, 2, 0.0), encoded.prior(0.0))
+    parameters = np.zeros((1, design.size + encoded.n_own + 10, 8))
+    parameters[0, : design.size, :2], parameters[0, -10:, :2] = coefficients, u
+    parameters[0, design.size : -10] = encoded.pack(bandit)[0, 1:]
+    found = model.map(parameters)[0][0]
+    chance = site.shares[:, :, None] * u / (site.shares @ u)[:, None]
+    weights, step = design.weights(coefficients)[design.groups], 0
+    expected: Any = 0.0
+    for one, own in zip(log, weights, strict=True):
+        mass = own.copy()
+        for arm, reward in zip(one.arms, one.rewards, strict=True):
+            mass *= chance[site.states[step], arm] * np.where(
+                reward > 0, bandit.means[:, arm], 1 - bandit.means[:, arm]
+            )
+            expected -= np.log(site.shares[site.states[step], arm])
+            step += 1
+        expected += np.log(mass.sum())
+    assert found == pytest.approx(expected, rel=1e-10)

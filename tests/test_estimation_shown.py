@@ -10,11 +10,14 @@ from scipy.integrate import quad
 from scipy.stats import gamma, poisson
 
 import lmab
-from lmab.estimation import shown as module
+from lmab.components import exposure as module
+from lmab.components.exposure import ExposureLog, FreeExposure, PreferenceExposure, States
+from lmab.components.weights import Weights
+from lmab.estimation import shown
 from lmab.estimation.families import observe
-from lmab.estimation.log import Beside
+from lmab.estimation.log import Beside, CodeBlock
 from lmab.estimation.result import Selection
-from lmab.estimation.shown import Free, Likes, ShownChain, Site, States
+from lmab.estimation.shown import sampler_of, with_exposure
 from lmab.parallel import SERIAL
 
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.5, 0.2, 0.4], [0.1, 0.4, 0.8, 0.5]])
@@ -55,25 +58,24 @@ def by_definition(site, sessions, u):
 @pytest.mark.parametrize("repeats", [True, False])
 def test_the_likelihood_is_that_of_arms_and_rewards(rng, repeats):
     sessions = segments(rng, repeats=repeats)
-    site, u = Site.of(observe(sessions)), favour(rng)
-    model = site.log.pack(TRUTH)
-    _, logs = site.expectation(model, u[None], SERIAL)
+    site, u = ExposureLog.of(observe(sessions)), favour(rng)
+    logs, _ = exposed(FreeExposure(site, 2, 0.0), 0.0).map(models_of(site, u))
     constant = np.log(site.shares[site.states, sessions.arms]).sum()
     assert logs[0] + constant == pytest.approx(by_definition(site, sessions, u), rel=1e-10)
 
 
 def test_the_rows_of_tables_are_at_most_one(rng):
-    site = Site.of(observe(segments(rng)))
-    tables, top, most = site.tables(site.log.pack(TRUTH), 50 * favour(rng)[None])
-    assert tables.max() <= 1.0
-    assert top.shape == (1, 4)
-    assert most.shape == (1, len(site.shares))
-    assert (tables[..., 2:] == 0).all()
+    site = ExposureLog.of(observe(segments(rng)))
+    model = exposed(FreeExposure(site, 2, 0.0), 0.0)
+    table = model.written(models_of(site, 50 * favour(rng)))[2]
+    assert table.array[:, 1:].max() > 1.0
+    model.e_step.expectation(table.array, SERIAL)
+    assert table.array.max() <= 1.0
 
 
 def test_what_a_site_does_in_a_part_of_the_calendar_is_drawn_to_the_average(rng):
     sessions = segments(rng, n=200)
-    site = Site.of(observe(sessions))
+    site = ExposureLog.of(observe(sessions))
     b = (np.bincount(sessions.arms, minlength=4) + 0.5) / (sessions.n_steps + 2)
     np.testing.assert_allclose(site.marginal, b)
     for part in range(4):
@@ -84,12 +86,12 @@ def test_what_a_site_does_in_a_part_of_the_calendar_is_drawn_to_the_average(rng)
 
 @pytest.mark.parametrize(("n_sessions", "n_parts"), [(60, 1), (120, 2), (2100, 40)])
 def test_parts_of_the_calendar_have_at_least_50_sessions(rng, n_sessions, n_parts):
-    assert len(Site.of(observe(segments(rng, n=n_sessions))).shares) == n_parts
+    assert len(ExposureLog.of(observe(segments(rng, n=n_sessions))).shares) == n_parts
 
 
 def test_without_repeats_chances_are_over_the_arms_left(rng):
     sessions = segments(rng, n=200, repeats=False)
-    site = Site.of(observe(sessions))
+    site = ExposureLog.of(observe(sessions))
     for step in range(sessions.n_steps):
         first = sessions.offsets[step // 4]
         seen = sessions.arms[first:step]
@@ -100,8 +102,8 @@ def test_without_repeats_chances_are_over_the_arms_left(rng):
 
 def test_an_arm_that_may_be_shown_again_depends_on_the_step_before_where_the_log_reacts():
     log = lmab.simulate(TRUTH, lmab.Greedy(TRUTH), n_sessions=400, horizon=4, rng=1)
-    site = Site.of(observe(log), reacting=True)
-    assert len(Site.of(observe(log)).shares) == 8
+    site = ExposureLog.of(observe(log), reacting=True)
+    assert len(ExposureLog.of(observe(log)).shares) == 8
     assert len(site.shares) == 8 * (1 + N_OWN)
     codes = log.arms * 2 + log.rewards.astype(int)
     before = np.where(log.steps == 0, 0, np.concatenate([[0], codes[:-1] + 1]))
@@ -126,7 +128,7 @@ def test_states_follow_from_numbers_and_codes():
 def test_states_of_a_packed_log_are_those_in_memory(rng, tmp_path, n_last):
     sessions = segments(rng, n=400)
     packed = lmab.pack(sessions, tmp_path / "packed")
-    beside = Beside(4 * n_last, steps=States(400, 4, n_last))
+    beside = Beside.of(CodeBlock("more", 4 * n_last, steps=States(400, 4, n_last)))
     held, filed = (type(log).encode(log.sessions, log.values, beside) for log in (observe(sessions), observe(packed)))
     model = np.zeros((1, held.n_sums, 8))
     model[:, :, :2] = rng.random((1, held.n_sums, 2))
@@ -141,13 +143,21 @@ def test_states_of_a_packed_log_are_those_in_memory(rng, tmp_path, n_last):
 def test_a_site_over_the_whole_log_keeps_what_it_does(rng, monkeypatch):
     sessions = segments(rng, n=400)
     log = observe(sessions)
-    whole, some = Site.of(log), Site.of(log, most=200)
+    whole, some = ExposureLog.of(log), ExposureLog.of(log, most=200)
     assert len(some.log.sessions) == 200
     assert whole.over(log) is whole
     over = some.over(log)
     assert len(over.log.sessions) == 400
     np.testing.assert_array_equal(over.shares, some.shares)
-    assert over.log.beside.steps.n_sessions == 400
+    assert over.log.beside.blocks[-1].steps.n_sessions == 400
+
+
+def exposed(exposure, strength=1.0):
+    return with_exposure(Weights(), exposure, exposure.log.log.prior(strength))
+
+
+def ratios_of(exposure, model):
+    return exposed(exposure).written(model)[1][-1][0]
 
 
 def models_of(site, u, beta=None):
@@ -160,8 +170,9 @@ def models_of(site, u, beta=None):
 
 
 def test_the_step_of_newton_goes_where_the_likelihood_rises(rng):
-    site = Site.of(observe(segments(rng, n=500)))
-    ascent = Likes(site, 2, site.log.prior(1.0))
+    site = ExposureLog.of(observe(segments(rng, n=500)))
+    exposure = PreferenceExposure(site, 2)
+    ascent = exposed(exposure)
 
     def objective(beta):
         return ascent.map(models_of(site, None, beta))[0][0]
@@ -170,7 +181,7 @@ def test_the_step_of_newton_goes_where_the_likelihood_rises(rng):
     moved = ascent.map(models_of(site, None, 1.0))[1][0, -1, 0]
     assert slope > 0
     assert 1.0 < moved < 8.0
-    fixed = replace(ascent, steepens=False).map(models_of(site, None, 1.0))[1]
+    fixed = exposed(replace(exposure, learns_beta=False)).map(models_of(site, None, 1.0))[1]
     assert fixed[0, -1, 0] == 1.0
     steep = ascent.repair(models_of(site, None, 50.0), models_of(site, None, 1.0))
     assert steep[0, -1, 0] == 8.0
@@ -179,11 +190,12 @@ def test_the_step_of_newton_goes_where_the_likelihood_rises(rng):
 def test_what_everybody_is_shown_of_an_arm_is_scaled_to_its_plays(rng):
     """Chances by liking times the shares of all types together would show arms on which types differ too often."""
     sessions = segments(rng, n=2000)
-    site = Site.of(observe(sessions))
-    ascent, model = Likes(site, 2, site.log.prior(1.0), steepens=False), models_of(site, None, 3.0)
+    site = ExposureLog.of(observe(sessions))
+    exposure, model = PreferenceExposure(site, 2, learns_beta=False), models_of(site, None, 3.0)
+    ascent = exposed(exposure)
     for _ in range(40):
         _, model = ascent.map(model)
-    favour = ascent.favour(model)[0]
+    favour = ratios_of(exposure, model)
     chance = site.shares[:, :, None] * favour / (site.shares @ favour)[:, None]
     expected = np.einsum("sam,m->a", chance[site.states], model[0, 0, :2])
     np.testing.assert_allclose(expected, np.bincount(sessions.arms), rtol=0.05)
@@ -192,20 +204,20 @@ def test_what_everybody_is_shown_of_an_arm_is_scaled_to_its_plays(rng):
 
 
 def test_likes_are_differences_from_everybody(rng):
-    site = Site.of(observe(segments(rng)))
-    found = site.likes(site.log.pack(TRUTH), 2)[0]
+    site = ExposureLog.of(observe(segments(rng)))
+    found = site.preferences(site.log.pack(TRUTH), 2)[0]
     expected = (TRUTH.means - TRUTH.weights @ TRUTH.means).T
     np.testing.assert_allclose(found, expected)
-    np.testing.assert_allclose(
-        Likes(site, 2, site.log.prior(1.0)).favour(models_of(site, None, 2.0))[0], np.exp(2 * expected)
-    )
+    ratios = ratios_of(PreferenceExposure(site, 2), models_of(site, None, 2.0))
+    np.testing.assert_allclose(ratios, np.exp(2 * expected))
 
 
 def test_the_objective_of_free_never_falls(rng):
-    site = Site.of(observe(segments(rng)))
-    ascent = Free(site, 2, site.log.prior(1.0), 64.0)
+    site = ExposureLog.of(observe(segments(rng)))
+    exposure = FreeExposure(site, 2, 64.0)
+    ascent = exposed(exposure)
     model = ascent.repair(models_of(site, favour(rng)), models_of(site, np.ones((4, 2))))
-    np.testing.assert_allclose(site.marginal @ ascent.favour(model)[0], 1.0)
+    np.testing.assert_allclose(site.marginal @ ratios_of(exposure, model), 1.0)
     before, ahead = ascent.map(model)
     trace = [before[0]]
     for _ in range(25):
@@ -213,13 +225,13 @@ def test_the_objective_of_free_never_falls(rng):
         trace.append(value[0])
     assert (np.diff(trace) > -1e-9).all()
     assert trace[-1] > trace[0] + 1
-    np.testing.assert_allclose(site.marginal @ ascent.favour(ahead)[0], 1.0)
+    np.testing.assert_allclose(site.marginal @ ratios_of(exposure, ahead), 1.0)
 
 
 def test_free_at_a_large_concentration_favours_nothing(rng):
-    site = Site.of(observe(segments(rng)))
-    ascent, model = Free(site, 2, site.log.prior(1.0), 1e9), models_of(site, np.ones((4, 2)))
-    np.testing.assert_allclose(ascent.favour(ascent.map(model)[1]), 1.0, atol=1e-5)
+    site = ExposureLog.of(observe(segments(rng)))
+    exposure, model = FreeExposure(site, 2, 1e9), models_of(site, np.ones((4, 2)))
+    np.testing.assert_allclose(ratios_of(exposure, exposed(exposure).map(model)[1]), 1.0, atol=1e-5)
 
 
 def test_the_evidence_is_an_integral_over_what_is_favoured():
@@ -239,9 +251,9 @@ def test_the_evidence_is_an_integral_over_what_is_favoured():
 def test_a_chain_stays_near_a_truth_that_explains_its_log(rng, steepness):
     sessions = segments(rng, n=1500)
     log = observe(sessions)
-    site = Site.of(log)
+    site = ExposureLog.of(log)
     start = np.exp(3 * (TRUTH.means - TRUTH.weights @ TRUTH.means)).T
-    chain = ShownChain(site, TRUTH, start, steepness=steepness, concentration=np.inf if steepness else 64.0)
+    chain = sampler_of(site, TRUTH, start, beta=steepness, concentration=np.inf if steepness else 64.0)
     drawn = []
     for _ in range(30):
         chain.sweep(rng)
@@ -251,7 +263,7 @@ def test_a_chain_stays_near_a_truth_that_explains_its_log(rng, steepness):
     centre, inverse = chain.likely(rng)
     assert chain.prior(centre, 1 / inverse).centre.shape == (4, 2)
     if steepness is None:
-        assert chain.evidence.argmax() < len(module.CONCENTRATIONS) - 1
+        assert chain.model.components[-1].evidence.argmax() < len(module.CONCENTRATIONS) - 1
 
 
 def test_the_information_of_one_type_told_apart_is_that_of_its_plays(rng):
@@ -260,10 +272,10 @@ def test_the_information_of_one_type_told_apart_is_that_of_its_plays(rng):
     log = observe(sessions)
     selection = Selection("free", np.ones((4, 2)), 0.0, 64.0, False, 20.0, 4.0, lmab.estimation.check.Gain(0.1, 0.01))
     plain = log.information(TRUTH, log.prior(1.0)).matrix
-    same = module.information(log, TRUTH, selection, log.prior(1.0), SERIAL).matrix
+    same = shown.information(log, TRUTH, selection, log.prior(1.0), SERIAL).matrix
     np.testing.assert_allclose(same, plain, rtol=1e-6, atol=1e-6)
     telling = replace(selection, favour=np.array([[2.0, 0.01], [0.01, 2.0], [2.0, 0.01], [0.01, 2.0]]))
-    more = module.information(log, TRUTH, telling, log.prior(1.0), SERIAL).matrix
+    more = shown.information(log, TRUTH, telling, log.prior(1.0), SERIAL).matrix
     assert np.linalg.slogdet(more[1:, 1:])[1] > np.linalg.slogdet(plain[1:, 1:])[1]
 
 

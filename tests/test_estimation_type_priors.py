@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import sys
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +19,10 @@ from truths import CHEATING
 
 import lmab
 from lmab import EM, Sessions, TypePrior, Uniform, simulate
+from lmab.components.features import FeatureWeights
+from lmab.components.latent_class_model import LatentClassModel
+from lmab.components.persons import LinkedSessions, Persons
+from lmab.components.rewards import Rewards
 from lmab.data.features import Features
 from lmab.errors import LmabWarning
 from lmab.estimation import type_priors
@@ -69,6 +73,16 @@ def test_a_prior_that_features_tell_is_found():
     assert plain.type_prior is None
     assert found.n_parameters == plain.n_parameters + 2
     assert found.log_likelihood > plain.log_likelihood + 50
+
+
+def test_types_of_other_methods_stay_and_get_a_prior():
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.4], [0.2, 0.8, 0.5]])
+    prior = TypePrior.by_value("country", COUNTRY)
+    log = simulate(bandit, Uniform(3), n_sessions=1500, horizon=4, type_prior=prior, rng=generator(4))
+    settings = {"n_types": 3, "method": EM(restarts=3, prior=1.0, rank=2, threads=1), "rng": 1, "check": False}
+    found, plain = fit(log, **settings), fit(with_features(log, None), **settings)
+    np.testing.assert_array_equal(found.bandit.means, plain.bandit.means)
+    assert found.type_prior is not None
 
 
 def test_the_posterior_starts_from_the_features_and_survives_a_file(tmp_path):
@@ -126,12 +140,9 @@ def test_maps_never_lower_the_objective(returning, rng):
     encoded = observe(log)
     terms, _ = make_columns(log.features)
     design = type_priors.Design.of(terms, log.features, len(log), ridge=0.5)
-    types = type_priors.Types(encoded, encoded.prior(1.0))
-    coded = type_priors.Coded.of(log, encoded.values)
-    ascent: Any = type_priors.Grouped(types, coded, design, 2, SERIAL)
-    if returning:
-        ascent = type_priors.Returning(types, coded, design, np.arange(0, 201, 4), 2)
-    models = np.zeros((3, design.size + returning + coded.n_codes, 8))
+    persons = np.arange(200) // (4 if returning else 1)
+    ascent = type_priors.Task(2, persons, encoded, arm_prior=encoded.prior(1.0)).model(design)
+    models = np.zeros((3, design.size + returning + encoded.n_own, 8))
     models[:, : design.size, :2] = rng.normal(size=(3, design.size, 2))
     models[:, design.size + returning :, :2] = encoded.random_models(3, 2, rng)[:, 1:, :2]
     done = climb(ascent, models, left=0.0, max_maps=40, accelerate=False)
@@ -145,16 +156,52 @@ def test_both_kernels_agree_where_nobody_comes_back(rng):
     _, log = two_types(150)
     encoded = observe(log)
     design = type_priors.Design.of(make_columns(log.features)[0], log.features, len(log), ridge=0.5)
-    types, coded = type_priors.Types(encoded, encoded.prior(1.0)), type_priors.Coded.of(log, encoded.values)
-    d = design.size
-    model = np.zeros((1, d + coded.n_codes, 8))
+    d, prior = design.size, encoded.prior(1.0)
+    model = np.zeros((1, d + encoded.n_own, 8))
     model[0, :d, :2] = rng.normal(size=(d, 2))
     model[0, d:, :2] = encoded.random_models(1, 2, rng)[0, 1:, :2]
-    objective, ahead = type_priors.Grouped(types, coded, design, 2, SERIAL).map(model)
-    alone = type_priors.Returning(types, coded, design, np.arange(151), 2)
-    other, further = alone.map(np.insert(model, d, 0.3, axis=1))
+    objective, ahead = type_priors.Task(2, np.arange(150), encoded, arm_prior=prior).model(design).map(model)
+    linked = LinkedSessions.of(encoded, {}, design.groups, np.arange(151), len(design.x), 2)
+    rewards = Rewards(linked.independent.log, 2, prior)
+    other, further = LatentClassModel((FeatureWeights(design, 2), Persons(), rewards), linked).map(
+        np.insert(model, d, 0.3, axis=1)
+    )
     assert objective[0] == pytest.approx(other[0], abs=1e-8)
     np.testing.assert_allclose(np.delete(further, d, axis=1)[0, :, :2], ahead[0, :, :2], atol=1e-9)
+
+
+def by_definition(bandit, log, design, coefficients, keep, persons):
+    """Sum over all sequences of types of each person, of the probability of types and rewards."""
+    weights, total = design.weights(coefficients)[design.groups], 0.0
+    like = np.exp(belief.log_joint(replace(bandit, weights=np.full(2, 0.5)), log)) * 2
+    for person in np.unique(persons):
+        rows = np.flatnonzero(persons == person)
+        mass = 0.0
+        for types in itertools.product(range(2), repeat=len(rows)):
+            chance, before = 1.0, None
+            for row, own in zip(rows, types, strict=True):
+                fresh = weights[row, own]
+                chance *= (fresh if before is None else keep * (own == before) + (1 - keep) * fresh) * like[row, own]
+                before = own
+            mass += chance
+        total += np.log(mass)
+    return total
+
+
+@pytest.mark.parametrize("family", ["categorical", "gaussian", "counts"])
+def test_the_likelihood_of_returning_persons_is_a_sum_over_their_types(family, rng):
+    _, log = two_types(40)
+    log = dataclasses.replace(
+        log, rewards=np.asarray(log.rewards, float) + (family == "gaussian") * rng.normal(size=log.n_steps)
+    )
+    encoded, persons = observe(log, rewards=family), np.arange(40) // 3
+    design = type_priors.Design.of(make_columns(log.features)[0], log.features, 40, ridge=0.0)
+    task = type_priors.Task(2, persons, encoded, arm_prior=encoded.prior(0.0))
+    start = encoded.random_models(1, 2, rng)
+    fitted = type_priors.Fitted(design, rng.normal(size=(design.size, 2)), 0.35, start[0, 1:, :2])
+    found = task.model(design).map(task.packed(design, fitted)[None])[0][0]
+    bandit = encoded.bandit(start[0], 2)
+    assert found == pytest.approx(by_definition(bandit, log, design, fitted.coefficients, 0.35, persons), rel=1e-9)
 
 
 def test_people_who_come_back_keep_their_type():
@@ -296,7 +343,7 @@ def test_a_log_whose_columns_have_other_names_is_not_that_of_the_fit(tmp_path):
         loaded.with_log(with_features(log, {"land": log.features["country"]}))
 
 
-def test_types_of_other_methods_stay_and_get_a_prior():
+def test_normal_rewards_and_features_are_fitted_together():
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.5)
     prior = TypePrior.by_value("country", COUNTRY)
     log = simulate(bandit, Uniform(2), n_sessions=1500, horizon=4, type_prior=prior, rng=generator(4))
@@ -305,7 +352,7 @@ def test_types_of_other_methods_stay_and_get_a_prior():
         fit(log, **settings, rng=1, check=False),
         fit(with_features(log, None), **settings, rng=1, check=False),
     )
-    np.testing.assert_array_equal(found.bandit.means, plain.bandit.means)
+    assert found.bandit.distance(bandit) < plain.bandit.distance(bandit)
     order = linear_sum_assignment(np.abs(bandit.means[:, None] - found.bandit.means[None]).sum(axis=2))[1]
     np.testing.assert_allclose(found.type_prior.weights({"country": "de"})[0, order], COUNTRY["de"], atol=0.08)
     assert found.log_likelihood > plain.log_likelihood + 50

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
+from ..components.features import FeatureWeights
 from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
@@ -29,7 +30,7 @@ from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
 from .leave_rates import LeavingLog
-from .log import Log, Prior
+from .log import Beside, Log, Prior
 from .passes import opened, require_backend
 from .prior import Schedule, many_arms, run, unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce, capabilities_of
@@ -294,7 +295,6 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
     what arms are like is learned again from the types that features tell.
     """
     log, together = result.require_log(), isinstance(method, EM) and method.rank is None
-    together = together and result.bandit.rewards.values is not None
     with Threads(getattr(method, "threads", None)) as passes:
 
         def learn(bandit: LatentBandit, arm_prior: Prior | None) -> type_priors.Learned | None:
@@ -374,20 +374,27 @@ def _with_selection(
     found = exposure(result.bandit, result.sessions)
     if not always and not selection.asks(found.score, result.sessions, result.n_parameters):
         return result
+    base, coded = selection.Base(result.bandit, result.arm_prior), log
+    if result.type_prior is not None and result.type_prior.columns:
+        design, coefficients = type_priors.design_of(log, result.bandit, result.type_prior)
+        base = replace(base, design=design, coefficients=coefficients)
+        coded = log.coded(log.sessions, Beside.of(FeatureWeights(design, result.n_types).group_codes))
     with opened(backend, getattr(method, "threads", None)) as passes:
-        said = selection.explain(
-            log, result.bandit, result.arm_prior, always=always, fires=found.fires, rng=deepcopy(rng), passes=passes
-        )
+        said = selection.explain(coded, base, always=always, fires=found.fires, rng=deepcopy(rng), passes=passes)
     _warn([] if said.doubt is None else [said.doubt])
     if said.candidate is None or said.selection is None:
         return result
     bandit, ended = said.candidate.bandit, bool(said.candidate.climb.converged[0])
     message = result.message if ended else "the fit with selective exposure stopped before convergence"
+    prior = result.type_prior
+    if prior is not None:
+        prior = type_priors.refitted(prior, bandit, said.candidate.coefficients, log)
     return replace(
         result,
         bandit=replace(bandit, leaving=result.bandit.leaving),
         selection=said.selection,
-        log_likelihood=log.log_likelihood(bandit),
+        type_prior=prior,
+        log_likelihood=log.log_likelihood(bandit) if prior is None else type_priors.log_likelihood(bandit, prior, log),
         n_parameters=result.n_parameters + said.selection.n_parameters,
         trace=np.array(said.candidate.climb.traces[0]),
         status=Status.CONVERGED if ended else Status.ITERATION_LIMIT,
@@ -404,8 +411,6 @@ def _unexplainable(result: Estimate, method: Estimator) -> str | None:
         return "where rewards are not on finitely many values (cut them with rewards='binned')"
     if result.n_types < 2 or result.bandit.n_arms < 2 or len(result.encoded.values) < 2:
         return "where there are no two types, arms and rewards"
-    if result.type_prior is not None:
-        return "where features or persons tell the type before a session, as the segment of a site does"
     if result.encoded.letters or (leaving is not None and not np.allclose(leaving, leaving[:1])):
         return "where who leaves depends on the type"
     return None
@@ -533,8 +538,7 @@ def _score(
         found.append(held.heldout(fit.bandit))
         known.append(found[-1])
         if told:
-            arm_prior = fit.arm_prior if fit.bandit.rewards.values is not None else None
-            known[-1] = found[-1] + type_priors.told(train, held, fit.bandit, arm_prior, rng=rng, passes=SERIAL)
+            known[-1] = found[-1] + type_priors.told(train, held, fit.bandit, fit.arm_prior, rng=rng, passes=SERIAL)
     return np.concatenate(found), np.concatenate(known)
 
 

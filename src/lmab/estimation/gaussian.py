@@ -52,6 +52,7 @@ class GaussianLog(Log):
     """A log with rewards centred arm by arm."""
 
     family = Gaussian.family
+    n_last_rows = 1  # the scale
     kernel_name = "gaussian"
 
     centres: Float[Array, "A"]  # mean reward of each arm; an arm never played gets that of all arms
@@ -91,10 +92,9 @@ class GaussianLog(Log):
             residuals = (sessions.values - centres[:, None]).ravel()
         return cls(sessions, None, centres, recode=recode, residuals=residuals, beside=beside, known_scale=known_scale)
 
-    def subset(self, rows: Integer[Array, "n"]) -> GaussianLog:
-        """With the centres of the whole log, so that models of one fit the other."""
-        beside = None if self.beside is None else self.beside.subset(self.sessions, rows)
-        return GaussianLog.centred_at(self.sessions[rows], self.centres, self.known_scale, beside)
+    def coded(self, sessions: Sessions | Packed, beside: Beside | None) -> GaussianLog:
+        """Keep the centres of the whole log, so that models of one fit the other."""
+        return GaussianLog.centred_at(sessions, self.centres, self.known_scale, beside)
 
     def level(self, every: int) -> None:
         return None

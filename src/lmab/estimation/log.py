@@ -137,44 +137,80 @@ class StepCodes(Protocol):
         """The same for some of the sessions."""
 
 
-class Beside(NamedTuple):
-    """Codes beside those of the arms: `n_rows` more rows of every table, after those of the arms.
+class CodeBlock(NamedTuple):
+    """The auxiliary codes of one component, whose rows of every table are addressed by its name.
 
-    Models hold 1 in these rows until their owner says what they are: the ratio w(x) / w of a session's group of
-    features, the chance that a session goes on or is left after a step, one over the normaliser of the state in which
-    a step was decided.
+    Models hold 1 in these rows until the component writes them: the ratio w(x) / w of a session's row of features, one
+    over the normaliser of the state in which an arm was chosen, the probability of what followed a step.
     """
 
+    name: str
     n_rows: int
     front: Integer[Array, "N"] | None = None  # one code in front of each session
     steps: Integer[Array, "S"] | StepCodes | None = None  # one code after each step; -1: none
 
-    def subset(self, sessions: Sessions | Packed, rows: Integer[Array, "n"]) -> Beside:
-        """The codes beside some of the sessions."""
+    def subset(self, sessions: Sessions | Packed, rows: Integer[Array, "n"]) -> CodeBlock:
+        """Return the auxiliary codes of some of the sessions."""
         front = None if self.front is None else self.front[rows]
         if self.steps is None:
             return self._replace(front=front)
         if not isinstance(self.steps, np.ndarray):
-            return Beside(self.n_rows, front, self.steps.subset(rows))
+            return self._replace(front=front, steps=self.steps.subset(rows))
         assert isinstance(sessions, Sessions)
         lengths = sessions.offsets[rows + 1] - sessions.offsets[rows]
         ends = np.cumsum(lengths)
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(sessions.offsets[rows] - ends + lengths, lengths)
-        return Beside(self.n_rows, front, self.steps[places])
+        return self._replace(front=front, steps=self.steps[places])
+
+
+class Beside(NamedTuple):
+    """Auxiliary codes of several components; their rows follow those of the arms, block by block."""
+
+    blocks: tuple[CodeBlock, ...]
+
+    @classmethod
+    def of(cls, *blocks: CodeBlock | None) -> Beside | None:
+        """Return the blocks that are not None together; None if there is none."""
+        found = tuple(block for block in blocks if block is not None)
+        return cls(found) if found else None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of auxiliary rows."""
+        return sum(block.n_rows for block in self.blocks)
+
+    @property
+    def rows(self) -> dict[str, slice]:
+        """The rows of each block, counted from the first auxiliary row."""
+        edges = np.cumsum([0, *(block.n_rows for block in self.blocks)]).tolist()
+        return {block.name: slice(*edge) for block, edge in zip(self.blocks, pairwise(edges), strict=True)}
+
+    def subset(self, sessions: Sessions | Packed, rows: Integer[Array, "n"]) -> Beside:
+        """Return the auxiliary codes of some of the sessions."""
+        return Beside(tuple(block.subset(sessions, rows) for block in self.blocks))
 
     def joined(self, steps: Steps, n_own: int, low: int = 0) -> Steps:
-        """The steps of sessions `low`, `low` + 1, ... with their codes beside them; numbers beside those are 0."""
+        """Return the steps of sessions `low`, `low` + 1, ... with their auxiliary codes, whose numbers are 0."""
         codes, offsets, numbers = steps.codes.astype(np.int64), steps.offsets, steps.numbers
-        if self.steps is not None:
-            after = self.steps if isinstance(self.steps, np.ndarray) else self.steps.of(codes, offsets, low)
-            codes, kept = np.stack([codes, n_own + after], axis=1).ravel(), np.ones(2 * len(codes), bool)
-            kept[1::2] = after >= 0
-            numbers = np.stack([numbers, np.zeros_like(numbers)], axis=1).ravel()[kept] if len(numbers) else numbers
-            offsets = np.concatenate([[0], np.cumsum(kept)])[2 * offsets]
-            codes = codes[kept]
-        if self.front is not None:
-            group = self.front[low : low + len(offsets) - 1]
-            codes = np.insert(codes, offsets[:-1], n_own + group)
+        first = {name: n_own + rows.start for name, rows in self.rows.items()}
+        after, fronts = [], []
+        for block in self.blocks:
+            if block.steps is not None:
+                own = block.steps if isinstance(block.steps, np.ndarray) else block.steps.of(codes, offsets, low)
+                after.append(np.where(own >= 0, first[block.name] + own, -1))
+            if block.front is not None:
+                fronts.append(first[block.name] + block.front[low : low + len(offsets) - 1])
+        if after:
+            wide = np.stack([codes, *after], axis=1).ravel()
+            kept, width = wide >= 0, 1 + len(after)
+            if len(numbers):
+                spread = np.zeros(len(wide))
+                spread[::width] = numbers
+                numbers = spread[kept]
+            offsets = np.concatenate([[0], np.cumsum(kept)])[width * offsets]
+            codes = wide[kept]
+        for front in fronts:
+            codes = np.insert(codes, offsets[:-1], front)
             numbers = np.insert(numbers, offsets[:-1], 0.0) if len(numbers) else numbers
             offsets = offsets + np.arange(len(offsets))
         return Steps.of(codes.astype(np.min_scalar_type(n_own + self.n_rows - 1)), offsets, steps.counts, numbers)
@@ -207,6 +243,7 @@ class Log(ABC):
 
     family: ClassVar[str]  # as `lmab.fit(rewards=...)` names it
     kernel_name: ClassVar[str] = "categorical"  # the kernel that reads its codes
+    n_last_rows: ClassVar[int] = 0  # rows of a model after the auxiliary ones
 
     sessions: Sessions | Packed  # as they were given
     memory: Steps | None  # the distinct sessions; None: they stay in the files of the packed log
@@ -250,6 +287,11 @@ class Log(ABC):
     def n_symbols(self) -> int:
         """Different codes, of the arms and beside them."""
         return self.n_own + self.n_beside
+
+    @property
+    def n_model_rows(self) -> int:
+        """The rows of a model: weights, rewards, auxiliary rows, and the last rows of its family."""
+        return 1 + self.n_own_rows + self.n_beside + self.n_last_rows
 
     @property
     def n_sums(self) -> int:
@@ -398,8 +440,13 @@ class Log(ABC):
         """Free parameters, of a model of the given rank; a value that an arm never paid has none."""
 
     @abstractmethod
+    def coded(self, sessions: Sessions | Packed, beside: Beside | None) -> Self:
+        """Return the same encoding of other sessions, with these auxiliary codes."""
+
     def subset(self, rows: Integer[Array, "n"]) -> Self:
-        """The same encoding of some of the sessions."""
+        """Return the same encoding of some of the sessions."""
+        beside = None if self.beside is None else self.beside.subset(self.sessions, rows)
+        return self.coded(self.sessions[rows], beside)
 
     @abstractmethod
     def prior(self, strength: float) -> Prior:
@@ -594,9 +641,8 @@ class ValuesLog(Log):
             n_codes += beside.n_rows
         return cls(sessions, Steps.of(*merge(codes, offsets, n_codes)), listed, beside=beside, **more)
 
-    def subset(self, rows: Integer[Array, "n"]) -> Self:
-        beside = None if self.beside is None else self.beside.subset(self.sessions, rows)
-        return self.encode(self.sessions[rows], self.listed, beside, **self._more)
+    def coded(self, sessions: Sessions | Packed, beside: Beside | None) -> Self:
+        return self.encode(sessions, self.listed, beside, **self._more)
 
     @property
     def _more(self) -> dict[str, Any]:

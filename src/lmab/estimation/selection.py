@@ -13,6 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..components.component import Component
+from ..components.exposure import CONCENTRATIONS, LOOKED_AT, ExposureLog, FreeExposure, PreferenceExposure
+from ..components.exposure import NAME as EXPOSURE
+from ..components.features import Design, FeatureWeights
+from ..components.latent_class_model import FEATURES, REWARDS, WEIGHTS, LatentClassModel
+from ..components.weights import Weights
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
@@ -22,9 +28,9 @@ from .assumptions import reaction, reacts
 from .categorical import CategoricalLog
 from .check import Gain
 from .climb import Climb, climb, draw_starts
-from .log import Prior
+from .log import Beside, Prior
 from .result import FREE, LIKES, Selection
-from .shown import CONCENTRATIONS, LOOKED_AT, SOFT, Free, Likes, ShownChain, Site
+from .shown import SOFT, sampler_of, with_exposure
 
 RATIO, EVIDENCE = 15.0, 3.0  # likelihood ratio, and log evidence, from which what was shown depends on the session
 _STARTS, _MAPS, _LEFT = 2, 300, 1e-2  # starts beside today's fit, maps of a climb, and what it may leave to be gained
@@ -40,19 +46,21 @@ _STEPS = (
 _FOLD_SOFT = 0.1  # part of the marginals in the start of a climb that leaves sessions out
 
 
-def path(site: Site, bandit: LatentBandit, rng: np.random.Generator) -> tuple[float, float]:
-    """The likeliest concentration, and the log evidence of finite ones against infinity.
+def path(site: ExposureLog, bandit: LatentBandit, rng: np.random.Generator) -> tuple[float, float]:
+    """Return the likeliest concentration, and the log evidence of finite ones against infinity.
 
-    One chain walks from the least concentration to infinity, and neighbours are compared from both sides: a chain that
-    drew the concentration itself would hardly ever move between finite and infinite ones.
+    One sampler visits all concentrations from the least to infinity, and neighbours are compared from both sides: a
+    sampler that drew the concentration itself would hardly ever move between finite and infinite ones.
     """
-    chain = ShownChain(site, bandit, np.ones((site.log.n_arms, bandit.n_types)))
+    plain = replace(site, log=site.log.coded(site.log.sessions, Beside.of(site.log.beside.blocks[-1])))  # type: ignore[union-attr]
+    chain = sampler_of(plain, bandit, np.ones((site.log.n_arms, bandit.n_types)))
     seen = np.zeros((len(CONCENTRATIONS), len(CONCENTRATIONS)))
     for i, concentration in enumerate(CONCENTRATIONS.tolist()):
-        chain.concentration = concentration
+        exposure = FreeExposure(plain, bandit.n_types, concentration)
+        chain.use(exposure)
         for sweep in range(_SWEEPS):
             chain.sweep(rng)
-            seen[i] += chain.evidence / (_SWEEPS - _BURN) if sweep >= _BURN else 0.0
+            seen[i] += exposure.evidence / (_SWEEPS - _BURN) if sweep >= _BURN else 0.0
     now, ahead = np.diag(seen), np.diag(seen, 1)
     steps = (ahead - now[:-1] + now[1:] - np.diag(seen, -1)) / 2
     curve = np.append(-np.cumsum(steps[::-1])[::-1], 0.0)  # of each concentration against infinity
@@ -61,139 +69,189 @@ def path(site: Site, bandit: LatentBandit, rng: np.random.Generator) -> tuple[fl
 
 
 @dataclass(frozen=True, eq=False)
+class Base:
+    """What an exposure is added to: types, the prior of arms, and the weights of types by features."""
+
+    bandit: LatentBandit
+    prior: Prior
+    design: Design | None = None  # of all sessions of the log; None: the weights are the same for all sessions
+    coefficients: Float[Array, "D M"] | None = None
+
+    @property
+    def n_types(self) -> int:
+        return self.bandit.n_types
+
+    def first(self, site: ExposureLog) -> Component:
+        """Return the component of type weights for the sessions of a log."""
+        if self.design is None:
+            return Weights()
+        assert site.log.beside is not None
+        groups = site.log.beside.blocks[0].front
+        assert groups is not None
+        return FeatureWeights(replace(self.design, groups=groups), self.n_types)
+
+    def parameters(self, models: Float[Array, "R K P"]) -> Float[Array, "R k P"]:
+        """Return the parameters of weights and rewards from models of a log without auxiliary rows."""
+        if self.coefficients is None:
+            return models
+        first = np.zeros((len(models), len(self.coefficients), models.shape[2]))
+        first[0, :, : self.n_types] = self.coefficients
+        return np.concatenate([first, models[:, 1:]], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
 class Candidate:
-    """A fit that explains arms."""
+    """A fitted model with exposure."""
 
     kind: str
-    ascent: Likes | Free
-    model: Float[Array, "K P"]
+    model: LatentClassModel
+    parameters: Float[Array, "K P"]
     climb: Climb
-    reacting: bool = False  # whether the site also looks at the step before
+    reacting: bool = False  # whether the logging policy also uses the step before
+
+    @property
+    def exposure(self) -> PreferenceExposure | FreeExposure:
+        found = self.model.components[-1]
+        assert isinstance(found, PreferenceExposure | FreeExposure)
+        return found
+
+    @property
+    def site(self) -> ExposureLog:
+        return self.exposure.log
 
     @property
     def favour(self) -> Float[Array, "A M"]:
-        return self.ascent.favour(self.model[None])[0]
+        """The ratios u."""
+        return np.asarray(self.model.written(self.parameters[None])[1][-1][0])
+
+    @property
+    def own(self) -> Float[Array, "k P"]:
+        """The parameters of the exposure."""
+        return self.parameters[self.model.place(EXPOSURE)]
 
     @property
     def bandit(self) -> LatentBandit:
-        log = self.ascent.site.log
-        return log.bandit(self.model[: 1 + log.n_own], self.ascent.n_types)
+        """The types, with the mean weights of the log."""
+        log, m = self.site.log, self.exposure.n_types
+        weights = self.model.written(self.parameters[None])[2][WEIGHTS][0]
+        return log.bandit(np.concatenate([weights, self.parameters[self.model.place(REWARDS)]]), m)
+
+    @property
+    def coefficients(self) -> Float[Array, "D M"] | None:
+        """The coefficients of features, if the model has them."""
+        first = self.model.components[0]
+        return self.parameters[: first.n_rows, : self.exposure.n_types] if isinstance(first, FeatureWeights) else None
 
     @property
     def steepness(self) -> float:
-        return float(self.model[-1, 0]) if self.kind == LIKES else 0.0
+        return float(self.own[-1, 0]) if self.kind == LIKES else 0.0
 
     @property
     def concentration(self) -> float:
-        return self.ascent.concentration if isinstance(self.ascent, Free) else np.inf
+        return self.exposure.concentration if isinstance(self.exposure, FreeExposure) else np.inf
 
 
-def _climbed(kind: str, ascent: Likes | Free, models: Float[Array, "R K P"], maps: int = _MAPS) -> Candidate:
-    found = climb(ascent, models, left=_LEFT, max_maps=maps, accelerate=True)
+def _climbed(kind: str, model: LatentClassModel, starts: Float[Array, "R K P"], maps: int = _MAPS) -> Candidate:
+    found = climb(model, starts, left=_LEFT, max_maps=maps, accelerate=True)
     best = int(found.order()[0])
-    return Candidate(kind, ascent, found.models[best], found.pick(np.array([best])))
+    return Candidate(kind, model, found.models[best], found.pick(np.array([best])))
 
 
-def likes_of(
-    site: Site, bandit: LatentBandit, prior: Prior, rng: np.random.Generator, passes: Passes
-) -> tuple[Candidate, float]:
-    """The best fit of *likes*, and its likelihood ratio against arms that do not depend on types."""
-    plain, n_types = CategoricalLog.encode(site.log.sessions, site.log.values, **site.log._more), bandit.n_types
-    starts = np.concatenate([_softer(plain, plain.pack(bandit), SOFT), draw_starts(plain, n_types, _STARTS, rng)])
-    flat = _flat(starts, site.log.n_arms)
-    ascent = Likes(site, n_types, prior, passes)
-    found = _climbed(LIKES, ascent, flat)
-    again = found.model.copy()
+def likes_of(site: ExposureLog, base: Base, rng: np.random.Generator, passes: Passes) -> tuple[Candidate, float]:
+    """Return the best fit of preferences, and its likelihood ratio against arms that do not depend on types."""
+    plain, n_types = site.log.coded(site.log.sessions, None), base.n_types
+    starts = np.concatenate([_softer(plain, plain.pack(base.bandit), SOFT), draw_starts(plain, n_types, _STARTS, rng)])
+    flat = _flat(base.parameters(starts), site.log.n_arms)
+    exposure, first = PreferenceExposure(site, n_types), base.first(site)
+    found = _climbed(LIKES, with_exposure(first, exposure, base.prior, passes), flat)
+    again = found.parameters.copy()
     again[-1] = 0.0
-    none = _climbed(LIKES, replace(ascent, steepens=False), np.stack([flat[0], again]))
+    fixed = with_exposure(first, replace(exposure, learns_beta=False), base.prior, passes)
+    none = _climbed(LIKES, fixed, np.stack([flat[0], again]))
     return found, 2 * float(found.climb.objectives[0] - none.climb.objectives[0])
 
 
 def _flat(models: Float[Array, "R K P"], n_arms: int) -> Float[Array, "R L P"]:
-    """Models of *likes* in which arms do not depend on types."""
+    """Return models of preferences in which arms do not depend on types."""
     shape = len(models), 1, models.shape[2]
     return np.concatenate([models, np.repeat(np.ones(shape), n_arms, axis=1), np.zeros(shape)], axis=1)
 
 
-def free_of(likes: Candidate, bandit: LatentBandit, concentration: float, passes: Passes) -> Candidate:
-    """The best fit of *free* at a concentration, from today's types and from those of *likes*."""
-    site, prior, n_types = likes.ascent.site, likes.ascent.prior, bandit.n_types
-    ascent, n_own = Free(site, n_types, prior, concentration, passes), site.log.n_own
-    today = _softer(site.log, site.log.pack(bandit)[:, : 1 + n_own], SOFT)[0]
+def free_of(likes: Candidate, base: Base, concentration: float, passes: Passes) -> Candidate:
+    """Return the best fit of free ratios at a concentration, from the given types and those of preferences."""
+    site, n_types = likes.site, base.n_types
+    plain = site.log.coded(site.log.sessions, None)
+    today = base.parameters(_softer(plain, plain.pack(base.bandit), SOFT))[0]
     starts = []
-    for model, favour in ((today, np.ones_like(likes.favour)), (likes.model[: 1 + n_own], likes.favour)):
+    for model, favour in ((today, np.ones_like(likes.favour)), (likes.parameters[: len(today)], likes.favour)):
         rows = np.zeros((len(favour), model.shape[1]))
         rows[:, :n_types] = favour / (site.marginal @ favour)
         starts.append(np.concatenate([model, rows]))
-    return _climbed(FREE, ascent, np.stack(starts))
+    model = with_exposure(base.first(site), FreeExposure(site, n_types, concentration), base.prior, passes)
+    return _climbed(FREE, model, np.stack(starts))
 
 
 def _softer(log: CategoricalLog, models: Float[Array, "R K P"], part: float) -> Float[Array, "R K P"]:
-    """Models with a part of the arms' marginals, so that a climb can leave them."""
-    result, own = models.copy(), slice(1, 1 + log.n_own)
-    there = models[:, :1] > 0  # columns of types; the others are padding
-    result[:, own] = np.where(there, (1 - part) * models[:, own] + part * log.marginals.reshape(-1, 1), 0.0)
+    """Return models mixed with a part of the arms' marginals, so that EM can leave them."""
+    result = models.copy()
+    result[:, 1:] = np.where(models[:, :1] > 0, _mixed(log, models[:, 1:], part), 0.0)  # others are padding
     return result
 
 
-def gained(candidate: Candidate, bandit: LatentBandit) -> Gain:
-    """How much better held-out rewards are predicted than by types that do not explain arms: five folds."""
-    site, prior, n_types = candidate.ascent.site, candidate.ascent.prior, bandit.n_types
-    n_sessions, n_own = len(site.log.sessions), site.log.n_own
-    today = _flat(site.log.pack(bandit)[:, : 1 + n_own], site.log.n_arms)
-    starts = [_softer(site.log, model, _FOLD_SOFT) for model in (candidate.model[None], today)]
+def _mixed(log: CategoricalLog, rewards: Float[Array, "R k P"], part: float) -> Float[Array, "R k P"]:
+    return (1 - part) * rewards + part * log.marginals.reshape(-1, 1)
+
+
+def gained(candidate: Candidate, base: Base) -> Gain:
+    """Return the gain in held-out log-likelihood of rewards over types without exposure, from five folds."""
+    site, n_types = candidate.site, base.n_types
+    n_sessions, plain = len(site.log.sessions), site.log.coded(site.log.sessions, None)
+    today = _flat(base.parameters(plain.pack(base.bandit)), site.log.n_arms)
+    place, starts = candidate.model.place(REWARDS), []
+    for one in (candidate.parameters[None], today):
+        softer = one.copy()
+        softer[:, place, :n_types] = _mixed(plain, one[:, place, :n_types], _FOLD_SOFT)
+        starts.append(softer)
     difference = np.empty(n_sessions)
     for fold in range(_FOLDS):
         rows = np.arange(n_sessions)
         held, part = rows[fold::_FOLDS], site.part(rows[rows % _FOLDS != fold])
-        plain = Likes(part, n_types, prior, steepens=False)
-        own = replace(candidate.ascent, site=part)
-        models = [
-            _climbed("", ascent, start, _FOLD_MAPS).model for ascent, start in zip((own, plain), starts, strict=True)
+        both = replace(candidate.exposure, log=part), PreferenceExposure(part, n_types, learns_beta=False)
+        found = [
+            _climbed("", with_exposure(base.first(part), one, base.prior), start, _FOLD_MAPS)
+            for one, start in zip(both, starts, strict=True)
         ]
-        told = _Told.of(site, held)
-        explained = told.rewards(models[0], own.favour(models[0][None])[0], n_types)
-        difference[held] = explained - told.rewards(models[1], None, n_types)
+        scores = [_rewards(one, site, held, exposed=exposed) for one, exposed in zip(found, (True, False), strict=True)]
+        difference[held] = scores[0] - scores[1]
     return Gain(float(difference.mean()), float(difference.std() / np.sqrt(n_sessions)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Told:
-    """Steps of some sessions of a site: their codes, arms and states."""
-
-    site: Site
-    codes: Integer[Array, "S"]
-    arms: Integer[Array, "S"]
-    states: Integer[Array, "S"]
-    offsets: Integer[Array, "K1"]
-
-    @classmethod
-    def of(cls, site: Site, rows: Integer[Array, "n"]) -> _Told:
-        assert isinstance(site.log.sessions, Sessions)
-        assert site.states is not None
-        sessions, values = site.log.sessions[rows], site.log.values
-        lengths = sessions.lengths
-        places = np.arange(sessions.n_steps) + np.repeat(
-            site.log.sessions.offsets[rows] - sessions.offsets[:-1], lengths
-        )
-        codes = sessions.arms * np.int64(len(values)) + encode_values(values, sessions.rewards)
-        return cls(site, codes, sessions.arms, site.states[places], sessions.offsets)
-
-    def rewards(
-        self, model: Float[Array, "K P"], favour: Float[Array, "A M"] | None, n_types: int
-    ) -> Float[Array, "n"]:
-        """log-likelihood of each session's rewards, each given the arms so far and the earlier rewards."""
-        with np.errstate(divide="ignore"):
-            weights, paid = np.log(model[0, :n_types]), np.log(model[1 + self.codes, :n_types])
-        told = np.zeros_like(paid)
-        if favour is not None:
-            told = np.log(favour)[self.arms] - np.log(self.site.shares @ favour)[self.states]
-        total = np.cumsum(told + paid, axis=0)
-        before = total - told - paid
-        owner = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-        known = weights + before - before[self.offsets[:-1]][owner] + told
-        logs = np.logaddexp.reduce(known + paid, axis=1) - np.logaddexp.reduce(known, axis=1)
-        return np.add.reduceat(logs, self.offsets[:-1])
+def _rewards(fitted: Candidate, site: ExposureLog, rows: Integer[Array, "n"], *, exposed: bool) -> Float[Array, "n"]:
+    """Return the log-likelihood of each session's rewards, each given the arms so far and the earlier rewards."""
+    assert isinstance(site.log.sessions, Sessions)
+    assert site.states is not None
+    sessions, values, n_types = site.log.sessions[rows], site.log.values, fitted.exposure.n_types
+    offsets, lengths = sessions.offsets, sessions.lengths
+    places = np.arange(sessions.n_steps) + np.repeat(site.log.sessions.offsets[rows] - offsets[:-1], lengths)
+    codes = sessions.arms * np.int64(len(values)) + encode_values(values, sessions.rewards)
+    table = fitted.model.written(fitted.parameters[None])[2]
+    owner = np.repeat(np.arange(len(sessions)), lengths)
+    with np.errstate(divide="ignore"):
+        weights = np.log(table[WEIGHTS][0, 0, :n_types])
+        paid = np.log(fitted.parameters[fitted.model.place(REWARDS)][codes, :n_types])
+        if fitted.coefficients is not None:
+            assert site.log.beside is not None
+            groups = site.log.beside.blocks[0].front
+            assert groups is not None
+            weights = weights + np.log(table[FEATURES][0, groups[rows], :n_types])[owner]
+    likelihood = np.zeros_like(paid)
+    if exposed:
+        likelihood = np.log(fitted.favour)[sessions.arms] - np.log(site.shares @ fitted.favour)[site.states[places]]
+    total = np.cumsum(likelihood + paid, axis=0)
+    before = total - likelihood - paid
+    known = weights + before - before[offsets[:-1]][owner] + likelihood
+    logs = np.logaddexp.reduce(known + paid, axis=1) - np.logaddexp.reduce(known, axis=1)
+    return np.add.reduceat(logs, offsets[:-1])
 
 
 def pairs(sessions: Sessions | Packed) -> float:
@@ -243,58 +301,56 @@ def asks(score: float, sessions: Sessions | Packed, n_parameters: int) -> bool:
 
 def explain(
     log: CategoricalLog,
-    bandit: LatentBandit,
-    prior: Prior,
+    base: Base,
     *,
     always: bool,
     fires: bool,
     rng: np.random.Generator,
     passes: Passes,
 ) -> Found:
-    """The rule: try *likes* and *free*, and take the one that predicts held-out rewards best, if that is better.
+    """Fit preferences and free ratios, and select the one that predicts held-out rewards best, if that is better.
 
     Args:
-        log: the log of today's fit.
-        bandit: today's fit.
-        prior: that of every arm.
-        always: take the better of the two whatever held-out sessions say.
-        fires: whether the test *shown* contradicts today's fit, so that a reaction to rewards does not explain it.
-        rng: where starts and chains come from.
-        passes: where the expectation over the log runs.
+        log: the log, with the groups of features as auxiliary codes if the base has a design.
+        base: the fit without exposure.
+        always: select the better of the two whatever held-out sessions say.
+        fires: whether the test of exposure contradicts the fit, so that a reaction to rewards does not explain it.
+        rng: draws starts and samples.
+        passes: runs the expectation over the log.
     """
-    site = Site.of(log)
-    likes, ratio = likes_of(site, bandit, prior, rng, SERIAL)
+    site, bandit = ExposureLog.of(log), base.bandit
+    likes, ratio = likes_of(site, base, rng, SERIAL)
     concentration, evidence = path(site, bandit, rng)
     if not always and ratio <= RATIO and evidence <= EVIDENCE:
         return Found(None, None, None)
-    candidates = [likes, *_free(likes, bandit, concentration)]
+    candidates = [likes, *_free(likes, base, concentration)]
     if reacts(reaction(log.sessions)):
-        other, _ = likes_of(Site.of(log, reacting=True), bandit, prior, rng, SERIAL)
-        candidates += [replace(one, reacting=True) for one in (other, *_free(other, bandit, concentration))]
-    gains = [gained(one, bandit) for one in candidates]
+        other, _ = likes_of(ExposureLog.of(log, reacting=True), base, rng, SERIAL)
+        candidates += [replace(one, reacting=True) for one in (other, *_free(other, base, concentration))]
+    gains = [gained(one, base) for one in candidates]
     best = int(np.argmax([gain.mean for gain in gains]))
     if not always and gains[best].mean <= 0:
         return Found(None, None, _doubt(ratio, evidence) if fires or _alike(site) else None)
-    taken = _over_all(candidates[best], log, passes)
+    taken = _over_all(candidates[best], base, log, passes)
     how = taken.steepness, taken.concentration, taken.reacting
     return Found(taken, Selection(taken.kind, taken.favour, *how, ratio, evidence, gains[best]), None)
 
 
-def _free(likes: Candidate, bandit: LatentBandit, concentration: float) -> list[Candidate]:
-    """The fit of *free*, where a finite concentration is likely."""
-    return [free_of(likes, bandit, concentration, SERIAL)] if concentration < CONCENTRATIONS[-1] else []
+def _free(likes: Candidate, base: Base, concentration: float) -> list[Candidate]:
+    """Return the fit of free ratios, if a finite concentration is likely."""
+    return [free_of(likes, base, concentration, SERIAL)] if concentration < CONCENTRATIONS[-1] else []
 
 
-def _over_all(found: Candidate, log: CategoricalLog, passes: Passes) -> Candidate:
-    """The candidate climbed on over the whole log, where only a part of it was looked at."""
-    site = found.ascent.site.over(log)
-    if site is found.ascent.site:
+def _over_all(found: Candidate, base: Base, log: CategoricalLog, passes: Passes) -> Candidate:
+    """Return the candidate fitted to the whole log, if it was fitted to a part of it."""
+    site = found.site.over(log)
+    if site is found.site:
         return found
-    whole = _climbed(found.kind, replace(found.ascent, site=site, passes=passes), found.model[None])
-    return replace(whole, reacting=found.reacting)
+    model = with_exposure(base.first(site), replace(found.exposure, log=site), base.prior, passes)
+    return replace(_climbed(found.kind, model, found.parameters[None]), reacting=found.reacting)
 
 
-def _alike(site: Site) -> bool:
+def _alike(site: ExposureLog) -> bool:
     """Whether arms of one session are alike for no reason that the log shows: neither its rewards nor its calendar."""
     sessions = site.log.sessions
     return bool((site.shares > 0).all()) and not reacts(reaction(sessions)) and clearly_alike(sessions)

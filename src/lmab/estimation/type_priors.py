@@ -1,9 +1,8 @@
-"""The prior over types of a session, learned from what is known before it: its features, and who comes back.
+"""The prior over types of a session, learned from its features and from returning persons.
 
-One step: EM over types and prior together. The first code of a session is its group, the distinct row of its features;
-what the kernel sums up there is all that w(x) = softmax(x B) needs. B takes one step of Boehning's bound per map, and
-every column has a ridge that is learned (MacKay's fixed point). Two steps: the types stay as another method found them,
-and only B and `keep` are learned. A person's sessions are a chain, walked forward and backward.
+Types and prior are learned together by EM over the components features, persons and rewards; or the types stay as
+another method estimated them, and only B and `keep` are learned. The ridge of every column is learned (MacKay's fixed
+point).
 """
 
 from __future__ import annotations
@@ -11,34 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Float, Integer, Shaped
+from ..components.component import Component
+from ..components.features import Design, FeatureWeights
+from ..components.latent_class_model import Expectation, IndependentSessions, LatentClassModel
+from ..components.persons import LinkedSessions, Persons, logit, probability
+from ..components.rewards import Rewards
 from ..data.features import Features, person_numbers
 from ..data.sessions import Sessions, sample_rows
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
-from ..model.rewards import encode_values
 from ..model.type_prior import Category, Term, TypePrior, clustered, make_columns, softmax
-from ..parallel import Passes
+from ..parallel import SERIAL, Passes
 from .climb import Climb, climb, draw_starts
-from .log import LETTERS, Beside, Log, Prior, Steps, merge, padded, with_letters
+from .log import Beside, CodeBlock, Log, Prior, padded
 
 _CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
-_MANY, _DENSE = 64, 0.2  # Rows of so many coefficients are sparse, where at most this part of them is not 0.
-_GLANCED = 2_000  # Rows from which a first look tells whether they are sparse, about.
-_OF_ROWS = ("sizes", "curvature", "_sparse", "_single")  # What a design computes of its rows, whatever the ridge is.
-_MERGED = 20_000  # Rows of features up to which those that became equal are merged.
-_SINGLE = 500_000  # Numbers of the rows beyond which they are multiplied in single precision.
-_FEW = 0.5  # Sessions for each row of features below which rows of nobody are looked for.
 _FIRST_ROUNDS, _ROUNDS = 12, 4  # Climbs between which the ridge is learned: with given types, and with types.
 _ROUND_MAPS = 40  # Maps of such a climb.
-_RIDGE = (1e-3, 1e6)  # The least and the largest ridge.
 _FIRST_RIDGE = 5.0  # The ridge before one is learned.
 _PILOT = 10_000  # Sessions on which starts compete and the ridge is learned.
 _STARTS, _FINISHERS, _START_MAPS = 8, 2, 60  # Starts that are drawn, those that climb on, and maps before that.
@@ -48,208 +43,19 @@ _SAMPLED = 1e-6  # Log-likelihood per session that may remain to be gained where
 _ROUGH = 1e-5  # Log-likelihood per session that may remain to be gained where fits are only compared.
 _CLEAR = 1.0  # Standard errors by which held-out sessions must be predicted better.
 _ROUNDING = 1e-6  # A gain per held-out session that rounding may make, or that nobody misses.
-_UNSEEN = 1e-4  # The probability that a held-out reward is of any kind.
 _SUSPECT = 0.95  # A column that explains more of the rewards is suspected to be made of them.
 _LOOKED_AT = 20_000  # Sessions of a larger log that are compared with the columns, about.
 _FIRST_STEPS = 10  # Steps whose rewards are compared with the columns.
 MOST_GROUPS = 24  # of people, whose features give them different priors
 _STAY = 0.5  # The value of `keep` from which it is learned.
-_STEEPEST = 12.0  # The largest logit of `keep`.
-
-
-@dataclass(frozen=True, eq=False)
-class Design:
-    """The distinct rows of features as numbers, the row of each session, and the ridge of every coefficient."""
-
-    terms: tuple[Term, ...]
-    x: Float[Array, "G D"]
-    groups: Integer[Array, "N"]
-    ridge: Float[Array, "D"]  # 0 for the constant.
-
-    @classmethod
-    def of(cls, terms: tuple[Term, ...], features: Features | None, n_sessions: int, *, ridge: float) -> Design:
-        """The design of a log; without terms everybody is in one group."""
-        if not terms or features is None:
-            return cls((), np.ones((1, 1)), np.zeros(n_sessions, np.int32), np.zeros(1))
-        n_terms = sum(term.n_terms for term in terms)
-        used, own = np.unique(features.rows, return_inverse=True)
-        table = tuple(column[used] for column in features.table)
-        x = TypePrior(terms, np.zeros((1 + n_terms, 1))).design(Features(features.columns, table, own))
-        if len(x) <= _MERGED:
-            x, groups = np.unique(x, axis=0, return_inverse=True)
-            own = groups.ravel()[own]
-        return cls(terms, x, own.astype(np.int32), np.array([0.0, *[ridge] * n_terms]))
-
-    def part(self, sessions: Integer[Array, "n"]) -> Design:
-        """The rows of some of the sessions; those of nobody are left out where most are."""
-        groups = self.groups[sessions]
-        if len(groups) > _FEW * len(self.x):
-            return replace(self, groups=groups)
-        used, groups = np.unique(groups, return_inverse=True)
-        return replace(self, x=self.x[used], groups=groups.astype(np.int32))
-
-    @property
-    def size(self) -> int:
-        return self.x.shape[1]
-
-    @property
-    def n_free(self) -> int:
-        """Coefficients of a type that the log can tell: those of the levels of a column sum to 0."""
-        return sum(len(term.levels) - 1 if isinstance(term, Category) else term.n_terms for term in self.terms)
-
-    @cached_property
-    def sizes(self) -> Float[Array, "G"]:
-        """How many sessions have each row."""
-        return np.bincount(self.groups, minlength=len(self.x)).astype(float)
-
-    @cached_property
-    def curvature(self) -> Float[Array, "D D"]:
-        return (self.x * self.sizes[:, None]).T @ self.x
-
-    @cached_property
-    def bound(self) -> Float[Array, "D D"]:
-        """The inverse of a bound on the curvature that does not depend on B: X' n X / 2 plus the ridge."""
-        return _inverse(0.5 * self.curvature + np.diag(self.ridge), shrunk=bool(self.ridge[1:].all()))
-
-    @property
-    def blocks(self) -> list[slice]:
-        """The coefficients of each column."""
-        ends = np.cumsum([1, *(term.n_terms for term in self.terms)]).tolist()
-        return [slice(low, high) for low, high in pairwise(ends)]
-
-    @cached_property
-    def _sparse(self) -> tuple[Any, Float[Array, "D"]] | None:
-        """The rows less the most common value of each column, where most of what is left is 0."""
-        from scipy.sparse import csr_array
-
-        some = self.x[:: max(1, len(self.x) // _GLANCED)]
-        if self.size < _MANY or (some != np.median(some, axis=0)).mean() > 2 * _DENSE:
-            return None
-        common = np.median(self.x, axis=0)
-        rest = self.x - common
-        return None if (rest != 0).mean() > _DENSE else (csr_array(rest), common)
-
-    @cached_property
-    def _single(self) -> Float[Array, "G D"] | None:
-        """Many rows in single precision, which takes half the time; its rounding is far below what remains to gain."""
-        return self.x.astype(np.float32) if self.x.size > _SINGLE else None
-
-    def _times(self, coefficients: Float[Array, "D M"]) -> Float[Array, "G M"]:
-        if self._sparse is None:
-            if self._single is not None:
-                return (self._single @ coefficients.astype(np.float32)).astype(float)
-            return self.x @ coefficients
-        rest, common = self._sparse
-        return rest @ coefficients + common @ coefficients
-
-    def _summed(self, numbers: Float[Array, "G M"]) -> Float[Array, "D M"]:
-        """X' times some numbers."""
-        if self._sparse is None:
-            if self._single is not None:
-                return (self._single.T @ numbers.astype(np.float32)).astype(float)
-            return self.x.T @ numbers
-        rest, common = self._sparse
-        return rest.T @ numbers + common[:, None] * numbers.sum(axis=0)
-
-    def weights(self, coefficients: Float[Array, "D M"]) -> Float[Array, "G M"]:
-        return softmax(self._times(coefficients))
-
-    def mean_weights(self, coefficients: Float[Array, "D M"]) -> Float[Array, "M"]:
-        """The weights of the log: those of its sessions on average."""
-        found = self.sizes @ self.weights(coefficients)
-        return found / found.sum()
-
-    def improved(
-        self, coefficients: Float[Array, "D M"], weights: Float[Array, "G M"], shares: Float[Array, "G M"]
-    ) -> Float[Array, "D M"]:
-        """One step of the bound; `shares` are the expected sessions of each group by type."""
-        gap = shares - shares.sum(axis=1, keepdims=True) * weights
-        return coefficients + self.bound @ (self._summed(gap) - self.ridge[:, None] * coefficients)
-
-    def log_prior(self, coefficients: Float[Array, "D M"]) -> float:
-        return -0.5 * float((self.ridge[:, None] * coefficients**2).sum())
-
-    def with_learned_ridge(self, coefficients: Float[Array, "D M"], informed: float) -> Design:
-        """The ridge of each column: its effective parameters over its squared length (MacKay).
-
-        A session is worth `informed` of a session whose type is seen and as likely as not.
-        """
-        n_types = coefficients.shape[1]
-        inverse = _inverse(informed * self.curvature + np.diag(self.ridge + 1e-9), shrunk=True)
-        ridge = self.ridge.copy()
-        for block in self.blocks:
-            own = np.diag(inverse)[block]
-            effective = (n_types - 1) * float(len(own) - (ridge[block] * own).sum())
-            length = float((coefficients[block] ** 2).sum())
-            ridge[block] = np.clip(max(effective, 1e-3) / max(length, 1e-9), *_RIDGE)
-        return self.with_ridge(ridge)
-
-    def with_ridge(self, ridge: Float[Array, "D"]) -> Design:
-        """The same rows under another ridge; what was computed of them stays."""
-        found = replace(self, ridge=ridge)
-        vars(found).update({name: vars(self)[name] for name in _OF_ROWS if name in vars(self)})
-        return found
-
-    def prior(self, coefficients: Float[Array, "D M"], keep: float | None) -> TypePrior:
-        centred = coefficients - coefficients.mean(axis=1, keepdims=True)
-        return TypePrior(self.terms, centred, keep)
-
-
-def _inverse(matrix: Float[Array, "D D"], *, shrunk: bool) -> Float[Array, "D D"]:
-    """The inverse of a positive matrix; without a ridge the columns may depend on one another."""
-    return np.linalg.inv(matrix) if shrunk else np.linalg.pinv(matrix, hermitian=True)
-
-
-@dataclass(frozen=True, eq=False)
-class Coded:
-    """Sessions as codes arm * Z + value, not merged."""
-
-    codes: Shaped[Array, "S"]
-    offsets: Integer[Array, "N1"]
-    n_codes: int
-
-    @classmethod
-    def of(cls, sessions: Sessions, values: Float[Array, "Z"], *, letters: bool = False) -> Coded:
-        n_codes = sessions.n_arms * len(values)
-        codes = sessions.arms * np.int64(len(values)) + encode_values(values, sessions.rewards, first_step=0)
-        if letters:
-            codes, n_codes = with_letters(codes, sessions.offsets, sessions.endings, n_codes), LETTERS * n_codes
-        return cls(codes.astype(np.min_scalar_type(n_codes - 1)), sessions.offsets, n_codes)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def part(self, sessions: Integer[Array, "n"]) -> Coded:
-        lengths = np.diff(self.offsets)[sessions]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        steps = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][sessions] - offsets[:-1], lengths)
-        return Coded(self.codes[steps], offsets, self.n_codes)
-
-    def likelihoods(self, rows: Float[Array, "C M"]) -> tuple[Float[Array, "N M"], Float[Array, "N"]]:
-        """The likelihood of each session by type, scaled, and the logs of the scales; row c is that of code c."""
-        like, scales = np.empty((len(self), rows.shape[1])), np.empty(len(self))
-        kernel("em").likelihoods(self.codes, self.offsets, np.ascontiguousarray(rows), like, scales)
-        return like, scales
-
-    def after(self, groups: Integer[Array, "N"], n_groups: int) -> Steps:
-        """The steps with the group of its session as a code in front, identical sessions merged."""
-        lengths, total = np.diff(self.offsets), self.n_codes + n_groups
-        offsets = np.concatenate([[0], np.cumsum(lengths + 1)])
-        codes = np.empty(offsets[-1], np.min_scalar_type(total - 1))
-        first = np.zeros(len(codes), bool)
-        first[offsets[:-1]] = True
-        codes[first], codes[~first] = self.n_codes + groups, self.codes
-        return Steps.of(*merge(codes, offsets, total))
 
 
 def grouped(log: Log, groups: Integer[Array, "N"], n_groups: int) -> Log | None:
     """The log with the group of each session as a code in front of it; None: its family has no such codes."""
     if log.family != Categorical.family or log.values is None:
         return None
-    if log.travels:
-        return replace(log, beside=Beside(n_groups, groups), _cuts={})
-    steps = Coded.of(log.sessions.load(), log.values, letters=log.letters).after(groups, n_groups)
-    return replace(log, memory=steps, beside=Beside(n_groups), _cuts={})
+    beside = Beside.of(CodeBlock(FeatureWeights.name, n_groups, groups))
+    return replace(log, beside=beside, _cuts={}) if log.travels else log.coded(log.sessions, beside)
 
 
 def group_log(log: Log, prior: TypePrior) -> tuple[Log, int] | None:
@@ -266,183 +72,45 @@ def group_log(log: Log, prior: TypePrior) -> tuple[Log, int] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Types:
-    """What the arms pay in each type, under a prior: rows of codes, as the family of the log learns them."""
-
-    log: Log  # without codes beside those of the arms
-    prior: Prior
-
-    @property
-    def n_values(self) -> int:
-        return self.log.n_own // self.log.n_arms
-
-    def maximised(self, statistics: Float[Array, "R Q P"], tables: Float[Array, "R Q P"]) -> Float[Array, "R C P"]:
-        """The rows that explain the statistics best; row 0 of both holds the weights."""
-        return self.log.maximise(statistics, tables, self.prior)[:, 1:]
-
-    def log_prior(self, tables: Float[Array, "R Q M"]) -> Float[Array, "R"]:
-        return self.log.log_prior(tables, self.prior) if self.prior.active else np.zeros(len(tables))
-
-    def repaired(self, first: int, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        """Valid rows from row `first` on; B, before them, may be anything, and the logit of `keep` is bounded."""
-        weights = np.ones((len(trial), 1, trial.shape[2]))
-        rows = self.log.repair(*(np.concatenate([weights, one[:, first:]], axis=1) for one in (trial, near)))
-        result = _limited(trial, first - 1)
-        result[:, first:] = rows[:, 1:]
-        return result
-
-
-@dataclass(frozen=True, eq=False)
-class Grouped:
-    """EM over types and prior together, where nobody comes back: models hold B, then the rows of the codes."""
-
-    types: Types
-    coded: Coded
-    design: Design
-    n_types: int
-    passes: Passes
-
-    @cached_property
-    def log(self) -> Log:
-        """The log with the group of each session as a code in front of it."""
-        n_groups = len(self.design.x)
-        steps = self.coded.after(self.design.groups, n_groups)
-        return replace(self.types.log, memory=steps, beside=Beside(n_groups), _cuts={})
-
-    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
-        d, n_codes, m = self.design.size, self.coded.n_codes, self.n_types
-        tables = np.zeros((len(models), 1 + n_codes + len(self.design.x), models.shape[2]))
-        weights = [self.design.weights(model[:d, :m]) for model in models]
-        for table, model, own in zip(tables, models, weights, strict=True):
-            common = self.design.sizes @ own / self.design.sizes.sum()
-            table[0, :m], table[1 : 1 + n_codes] = common, model[d:]
-            table[1 + n_codes :, :m] = own / common
-        statistics, objective = self.log.expectation(tables, self.passes)
-        ahead = np.zeros_like(models)
-        ahead[:, d:] = self.types.maximised(statistics[:, : 1 + n_codes], tables[:, : 1 + n_codes])
-        objective = objective + self.types.log_prior(tables[:, : 1 + n_codes, :m])
-        for r, own in enumerate(weights):
-            shares = statistics[r, 1 + n_codes :, :m]
-            ahead[r, :d, :m] = self.design.improved(models[r, :d, :m], own, shares)
-            objective[r] += self.design.log_prior(models[r, :d, :m])
-        return objective, ahead
-
-    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return self.types.repaired(self.design.size, trial, near)
-
-
-@dataclass(frozen=True, eq=False)
-class Returning:
-    """EM over types, prior and `keep` together: models hold B, the logit of `keep`, then the rows of the codes."""
-
-    types: Types
-    coded: Coded  # the sessions of a person one after the other
-    design: Design
-    edges: Integer[Array, "P1"]  # The first session of each person, and the end.
-    n_types: int
-
-    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
-        pairs = [self._one(model) for model in models]
-        return np.array([objective for objective, _ in pairs]), np.stack([model for _, model in pairs])
-
-    def _one(self, model: Float[Array, "K P"]) -> tuple[float, Float[Array, "K P"]]:
-        d, m = self.design.size, self.n_types
-        rows = model[d + 1 :, :m]
-        like, scales = self.coded.likelihoods(rows)
-        more, coefficients, keep, posterior = _walked(like, self.edges, self.design, model[: d + 1, :m])
-        statistics = np.zeros((1, 1 + len(rows), model.shape[1]))
-        statistics[0, 0, :m] = posterior.sum(axis=0)
-        sums = np.empty(rows.shape)
-        kernel("em").sums(self.coded.codes, self.coded.offsets, posterior, sums)
-        statistics[0, 1:, :m] = sums
-        table = np.concatenate([statistics[:, :1] / len(like), model[None, d + 1 :]], axis=1)
-        ahead = np.zeros_like(model)
-        ahead[:d, :m], ahead[d, :m] = coefficients, keep
-        ahead[d + 1 :] = self.types.maximised(statistics, table)[0]
-        objective = float(scales.sum()) + more + float(self.types.log_prior(table[:, :, :m])[0])
-        return objective + self.design.log_prior(model[:d, :m]), ahead
-
-    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return self.types.repaired(self.design.size + 1, trial, near)
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """EM over the prior alone, for types that are given by the likelihood of each session: models hold B and `keep`."""
-
-    like: Float[Array, "N M"]
-    design: Design
-    edges: Integer[Array, "P1"]
-
-    def map(self, models: Float[Array, "R K M"]) -> tuple[Float[Array, "R"], Float[Array, "R K M"]]:
-        objectives, ahead = np.empty(len(models)), np.empty_like(models)
-        for r, model in enumerate(models):
-            objectives[r], ahead[r, :-1], ahead[r, -1], _ = _walked(self.like, self.edges, self.design, model)
-            objectives[r] += self.design.log_prior(model[:-1])
-        return objectives, ahead
-
-    def repair(self, trial: Float[Array, "R K M"], near: Float[Array, "R K M"]) -> Float[Array, "R K M"]:
-        return _limited(trial, self.design.size)
-
-
-def _walked(
-    like: Float[Array, "N M"], edges: Integer[Array, "P1"], design: Design, model: Float[Array, "D1 M"]
-) -> tuple[float, Float[Array, "D M"], float, Float[Array, "N M"]]:
-    """The log-likelihood, B and the logit of `keep` one map further, and the posterior of every session."""
-    coefficients, keep = model[:-1], _share(float(model[-1, 0]))
-    weights = np.ascontiguousarray(design.weights(coefficients))
-    posterior, fresh, kept, logs = np.empty_like(like), np.empty_like(weights), np.empty(2), np.empty(len(like))
-    kernel("em").returning(like, edges, weights, design.groups, keep, posterior, fresh, kept, logs)
-    logit = _logit(kept[0] / kept[1] if kept[1] else keep)
-    return float(logs.sum()), design.improved(coefficients, weights, fresh), logit, posterior
-
-
-def _share(logit: float) -> float:
-    return float(1 / (1 + np.exp(-logit)))
-
-
-def _logit(share: float) -> float:
-    with np.errstate(divide="ignore"):
-        return float(np.clip(np.log(share) - np.log1p(-share), -_STEEPEST, _STEEPEST))
-
-
-def _limited(trial: Float[Array, "R K P"], row: int) -> Float[Array, "R K P"]:
-    result = trial.copy()
-    result[:, row] = np.clip(result[:, row], -40.0, 40.0)
-    return result
-
-
-@dataclass(frozen=True, eq=False)
 class Task:
-    """A log whose prior is learned: coded where types are learned with it, else with the likelihoods of given types."""
+    """A log whose prior over types is learned, together with the types if they are not given by their likelihoods."""
 
     n_types: int
-    persons: Integer[Array, "N"]  # the sessions of a person follow one another; every number once: nobody comes back
-    coded: Coded | None = None
-    types: Types | None = None
+    persons: Integer[Array, "N"]  # the sessions of a person follow one another; every number once: nobody returns
+    log: Log | None = None  # with the sessions in this order, and others
+    rows: Integer[Array, "N"] | None = None  # the sessions of the log; None: all
+    arm_prior: Prior | None = None
     like: Float[Array, "N M"] | None = None
-    passes: Passes | None = None
+    passes: Passes = SERIAL
 
     def __len__(self) -> int:
         return len(self.persons)
 
     @property
     def given(self) -> bool:
-        """Whether the types are."""
+        """Whether the types are given."""
         return self.like is not None
 
     def part(self, sessions: Integer[Array, "n"]) -> Task:
+        """Return the task for some of the sessions."""
         return replace(
             self,
             persons=self.persons[sessions],
-            coded=None if self.coded is None else self.coded.part(sessions),
+            rows=sessions if self.rows is None else self.rows[sessions],
             like=None if self.like is None else self.like[sessions],
         )
 
     @property
     def strangers(self) -> Task:
-        """The same log as if nobody came back."""
+        """The same log as if nobody returned."""
         return replace(self, persons=np.arange(len(self)))
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The sessions of the task."""
+        assert self.log is not None
+        found = self.log.sessions.load()
+        return found if self.rows is None else found[self.rows]
 
     @cached_property
     def edges(self) -> Integer[Array, "P1"]:
@@ -451,47 +119,62 @@ class Task:
 
     @property
     def returns(self) -> int:
-        """How often somebody came back."""
+        """The number of sessions of persons who returned."""
         return len(self) - len(self.edges) + 1
 
-    def ascent(self, design: Design) -> Grouped | Returning | Given:
-        """What is climbed under a design of the same sessions."""
-        if self.like is not None:
-            return Given(self.like, design, self.edges)
-        assert self.coded is not None
-        assert self.types is not None
-        assert self.passes is not None
+    def model(self, design: Design) -> LatentClassModel:
+        """Return the model that is fitted under a design of the same sessions."""
+        features = FeatureWeights(design, self.n_types)
+        before: tuple[Component, ...] = (features, Persons()) if self.returns else (features,)
+        if self.log is None:
+            linked = LinkedSessions(design.groups, len(design.x), self.edges, self.n_types, like=self.like)
+            return LatentClassModel(before, linked)
+        assert self.arm_prior is not None
+        e_step: Expectation
         if self.returns:
-            return Returning(self.types, self.coded, design, self.edges, self.n_types)
-        return Grouped(self.types, self.coded, design, self.n_types, self.passes)
+            plain = self.log.coded(self.sessions, None)
+            linked = LinkedSessions.of(plain, {}, design.groups, self.edges, len(design.x), self.n_types)
+            assert linked.independent is not None
+            log, e_step = linked.independent.log, linked
+        else:
+            log = self.log.coded(self.sessions, Beside.of(features.group_codes))
+            e_step = IndependentSessions(log)
+        return LatentClassModel((*before, Rewards(log, self.n_types, self.arm_prior)), e_step, self.passes)
 
-    def model(self, design: Design, fitted: Fitted) -> Float[Array, "K P"]:
-        """A fit as the model that is climbed under a design, which may have more columns than that of the fit."""
+    def packed(self, design: Design, fitted: Fitted) -> Float[Array, "K P"]:
+        """Return a fit as an array of parameters under a design, which may have more columns than that of the fit."""
         coefficients = np.zeros((design.size, self.n_types))
         coefficients[: len(fitted.coefficients)] = fitted.coefficients
-        keep = [np.full((1, self.n_types), _logit(fitted.keep or _STAY))] if self.returns or self.given else []
-        if fitted.rows is None:
-            return np.concatenate([coefficients, *keep])
-        wide = np.zeros((design.size + len(keep) + len(fitted.rows), padded(self.n_types)))
-        wide[: design.size + len(keep), : self.n_types] = np.concatenate([coefficients, *keep])
-        wide[design.size + len(keep) :, : self.n_types] = fitted.rows
+        keep = [np.full((1, self.n_types), logit(fitted.keep or _STAY))] if self.returns else []
+        rows = [] if fitted.rows is None else [fitted.rows]
+        found = np.concatenate([coefficients, *keep, *rows])
+        wide = np.zeros((len(found), padded(self.n_types)))
+        wide[:, : self.n_types] = found
         return wide
 
     def fitted(self, design: Design, model: Float[Array, "K P"]) -> Fitted:
-        """The model as a fit."""
+        """Return an array of parameters as a fit."""
         d, m = design.size, self.n_types
         coefficients = model[:d, :m] - model[:d, :m].mean(axis=1, keepdims=True)
-        keep = _share(float(model[d, 0])) if self.returns else None
+        keep = probability(float(model[d, 0])) if self.returns else None
         first = d + (1 if self.returns else 0)
         return Fitted(design, coefficients, keep, None if self.given else model[first:, :m])
 
-    def scores(self, fitted: Fitted, design: Design, unseen: float = 0.0) -> Float[Array, "N"]:
+    def bandit(self, fitted: Fitted) -> LatentBandit:
+        """Return the types of a fit, with equal weights."""
+        assert self.log is not None
+        assert fitted.rows is not None
+        model = np.zeros((1 + len(fitted.rows), padded(self.n_types)))
+        model[0, : self.n_types], model[1:, : self.n_types] = 1 / self.n_types, fitted.rows
+        return self.log.bandit(model, self.n_types)
+
+    def scores(self, fitted: Fitted, design: Design, softened: bool = False) -> Float[Array, "N"]:
         """log-likelihood of each session, after the person's earlier ones where persons come back."""
-        return self._walk(fitted, design, unseen)[0]
+        return self._walk(fitted, design, softened)[0]
 
     def without_each(self, fitted: Fitted, design: Design) -> Iterator[tuple[str, Float[Array, "N"]]]:
         """The name of each column, and the scores where it is not known."""
-        like, scales = self._likelihoods(fitted, _UNSEEN)
+        like, scales = self._likelihoods(fitted, True)
         logits = design.x @ fitted.coefficients
         for term, block in zip(design.terms, design.blocks, strict=True):
             weights = softmax(logits - design.x[:, block] @ fitted.coefficients[block])
@@ -499,25 +182,24 @@ class Task:
 
     def informed(self, fitted: Fitted, design: Design) -> float:
         """How much a session tells about the prior: the variance of what its posterior adds to its weights."""
-        _, posterior, weights = self._walk(fitted, design, 0.0)
+        _, posterior, weights = self._walk(fitted, design, False)
         return float(((posterior - weights[design.groups]) ** 2).mean()) * self.n_types / max(self.n_types - 1, 1)
 
     def _walk(
-        self, fitted: Fitted, design: Design, unseen: float
+        self, fitted: Fitted, design: Design, softened: bool
     ) -> tuple[Float[Array, "N"], Float[Array, "N M"], Float[Array, "G M"]]:
-        like, scales = self._likelihoods(fitted, unseen)
+        like, scales = self._likelihoods(fitted, softened)
         weights = np.ascontiguousarray(design.weights(fitted.coefficients))
         logs, posterior = self._scored(like, weights, design.groups, fitted.keep)
         return logs + scales, posterior, weights
 
-    def _likelihoods(self, fitted: Fitted, unseen: float) -> tuple[Float[Array, "N M"], Float[Array, "N"]]:
-        """The likelihood of each session by type, scaled, and the logs of the scales."""
+    def _likelihoods(self, fitted: Fitted, softened: bool) -> tuple[Float[Array, "N M"], Float[Array, "N"]]:
+        """Return the likelihood of each session by type, scaled, and the logs of the scales."""
         if self.like is not None:
             return self.like, np.zeros(len(self))
-        assert self.coded is not None
-        assert fitted.rows is not None
-        assert self.types is not None
-        return self.coded.likelihoods((1 - unseen) * fitted.rows + unseen / self.types.n_values)
+        assert self.log is not None
+        bandit = self.bandit(fitted)
+        return _likelihoods(self.log.possible(bandit) if softened else bandit, self.sessions)
 
     def _scored(
         self, like: Float[Array, "N M"], weights: Float[Array, "G M"], groups: Integer[Array, "N"], keep: float | None
@@ -553,34 +235,30 @@ def search(
         pilot, own = task.part(rows), design.part(rows)
     if learned and design.terms:
         own = _first_ridge(pilot, own, first[0])
-    models = np.stack([task.model(design, one) for one in first])
+    models = np.stack([task.packed(design, one) for one in first])
     if len(models) > 1:
-        found = climb(pilot.ascent(own), models, left=_left(pilot, _ROUGH), max_maps=_START_MAPS, accelerate=True)
+        found = climb(pilot.model(own), models, left=_left(pilot, _ROUGH), max_maps=_START_MAPS, accelerate=True)
         models = found.models[found.order()[:_FINISHERS]]
-        found = climb(pilot.ascent(own), models, left=_left(pilot, 1e-7), max_maps=5 * _START_MAPS, accelerate=True)
+        found = climb(pilot.model(own), models, left=_left(pilot, 1e-7), max_maps=5 * _START_MAPS, accelerate=True)
         models = found.models[found.order()[:1]]
     for _ in range(_ROUNDS if learned and design.terms and not task.given else 0):
-        models = climb(pilot.ascent(own), models, left=0.0, max_maps=_ROUND_MAPS, accelerate=True).models
+        models = climb(pilot.model(own), models, left=0.0, max_maps=_ROUND_MAPS, accelerate=True).models
         now = pilot.fitted(own, models[0])
         own = own.with_learned_ridge(now.coefficients, pilot.informed(now, own))
     design = own if own.groups is design.groups else design.with_ridge(own.ridge)
-    done = climb(task.ascent(design), models, left=_left(task, tolerance), max_maps=5000, accelerate=True)
+    done = climb(task.model(design), models, left=_left(task, tolerance), max_maps=5000, accelerate=True)
     return task.fitted(design, done.models[0]), done
 
 
 def _first_ridge(task: Task, design: Design, base: Fitted) -> Design:
     """The design with ridges that suit the types of `base`: types that follow useless columns are never tried."""
-    given = task
-    if task.coded is not None:
-        assert base.rows is not None
-        assert task.types is not None
-        like, _ = task.coded.likelihoods((1 - _UNSEEN) * base.rows + _UNSEEN / task.types.n_values)
-        given = Task(task.n_types, task.persons, like=like)
+    like, _ = task._likelihoods(base, True)
+    given = Task(task.n_types, task.persons, like=like)
     base = replace(base, rows=None)
-    models = given.model(design, base)[None]
+    models = given.packed(design, base)[None]
     for _ in range(_FIRST_ROUNDS):
         models = climb(
-            given.ascent(design), models, left=_left(task, 1e-6), max_maps=_ROUND_MAPS, accelerate=True
+            given.model(design), models, left=_left(task, 1e-6), max_maps=_ROUND_MAPS, accelerate=True
         ).models
         now = given.fitted(design, models[0])
         design = design.with_learned_ridge(now.coefficients, given.informed(now, design))
@@ -626,8 +304,8 @@ def gain_of(task: Task, design: Design, refit: Refit, base: Fitted, rng: np.rand
         old = _again(task, base, train)
         new = refit(train, old)
         part, own = task.part(there), design.part(there)
-        score = part.scores(new, own, _UNSEEN)
-        gains.append(np.add.reduceat(score - part.scores(old, base.design.part(there), _UNSEEN), part.edges[:-1]))
+        score = part.scores(new, own, True)
+        gains.append(np.add.reduceat(score - part.scores(old, base.design.part(there), True), part.edges[:-1]))
         n_held += len(there)
         for name, scores in part.without_each(new, own):
             losses[name] = losses.get(name, 0.0) + float((score - scores).sum())
@@ -641,7 +319,7 @@ def _again(task: Task, fitted: Fitted, rows: Integer[Array, "n"]) -> Fitted:
     own = (task if fitted.keep is not None else task.strangers).part(rows)
     design = fitted.design.part(rows)
     done = climb(
-        own.ascent(design), own.model(design, fitted)[None], left=_left(own, _ROUGH), max_maps=300, accelerate=True
+        own.model(design), own.packed(design, fitted)[None], left=_left(own, _ROUGH), max_maps=300, accelerate=True
     )
     return own.fitted(design, done.models[0])
 
@@ -750,7 +428,7 @@ def told(
     there = Design.of(terms, features[1].take(places), len(test), ridge=_FIRST_RIDGE)
     alike = Design.of((), None, len(test), ridge=0.0)
     gains = np.empty(len(test))
-    gains[places] = test.scores(found, there, _UNSEEN) - test.scores(base, alike, _UNSEEN)
+    gains[places] = test.scores(found, there, True) - test.scores(base, alike, True)
     return gains
 
 
@@ -821,9 +499,9 @@ def _task(
     """The log with the sessions of a person one after the other, and their order."""
     persons = np.arange(len(log)) if log.persons is None else person_numbers(log.persons)
     order = np.argsort(persons, kind="stable")
-    if arm_prior is not None and encoded.family == Categorical.family and encoded.values is not None:
-        coded = Coded.of(log, encoded.values, letters=encoded.letters).part(order)
-        return Task(bandit.n_types, persons[order], coded, Types(encoded, arm_prior), passes=passes), order
+    if arm_prior is not None:
+        rows = None if (order[1:] > order[:-1]).all() else order
+        return Task(bandit.n_types, persons[order], encoded, rows, arm_prior, passes=passes), order
     like = _likelihoods(bandit, log)[0][order]
     return Task(bandit.n_types, persons[order], like=like), order
 
@@ -849,7 +527,7 @@ def _drawn(task: Task, encoded: Log, base: Fitted, rng: np.random.Generator) -> 
 
 def _learned(task: Task, encoded: Log, bandit: LatentBandit, fitted: Fitted, done: Climb) -> Learned:
     design = fitted.design
-    prior = design.prior(fitted.coefficients, fitted.keep)
+    prior = design.type_prior(fitted.coefficients, fitted.keep)
     weights = design.mean_weights(fitted.coefficients)
     found = replace(bandit, weights=weights)
     if fitted.rows is not None:
@@ -880,6 +558,33 @@ def _log_likelihood(bandit: LatentBandit, prior: TypePrior, log: Sessions) -> fl
         task.like, task.edges, weights[order], groups, prior.keep or 0.0, np.empty_like(like), fresh, np.empty(2), logs
     )
     return float(logs.sum() + scales.sum())
+
+
+def log_likelihood(bandit: LatentBandit, prior: TypePrior, log: Log) -> float:
+    """Return the log-likelihood of a log under a bandit and its prior over types."""
+    return _log_likelihood(bandit, prior, log.sessions.load())
+
+
+def design_of(log: Log, bandit: LatentBandit, prior: TypePrior) -> tuple[Design, Float[Array, "D M"]]:
+    """Return the design of a fitted prior over a log, with the ridge that suits its coefficients; and these."""
+    sessions, coefficients = log.sessions.load(), np.asarray(prior.coefficients)
+    assert sessions.features is not None
+    design = Design.of(prior.terms, sessions.features, len(sessions), ridge=_FIRST_RIDGE)
+    task = Task(bandit.n_types, np.arange(len(sessions)), like=_likelihoods(bandit, sessions)[0])
+    informed = task.informed(Fitted(design, coefficients, None, None), design)
+    for _ in range(_FIRST_ROUNDS):
+        design = design.with_learned_ridge(coefficients, informed)
+    return design, coefficients
+
+
+def refitted(prior: TypePrior, bandit: LatentBandit, coefficients: Float[Array, "D M"] | None, log: Log) -> TypePrior:
+    """Return a prior over types with new coefficients; without features, with the weights of the bandit."""
+    if coefficients is None:
+        return TypePrior.constant(bandit.weights, keep=prior.keep)
+    found = TypePrior(prior.terms, coefficients - coefficients.mean(axis=1, keepdims=True), prior.keep)
+    features = log.sessions.load().features
+    assert features is not None
+    return found.remembering(features)
 
 
 def _likelihoods(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N M"], Float[Array, "N"]]:

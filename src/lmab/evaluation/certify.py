@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, TooLarge
 from ..estimation.assumptions import LEAVING, SHOWN, left_after, reaction, reacts, tested
 from ..estimation.categorical import CategoricalLog
 from ..estimation.em import EM
-from ..estimation.log import Chain, Log
+from ..estimation.log import Log
 from ..estimation.prior import Schedule, draw_models, run, weigh_groups
 from ..estimation.result import Estimate
 from ..estimation.shown import chain_of, explained
@@ -339,18 +339,13 @@ def _gibbs(
     data, numbers = estimate.require_log(), groups.of_sessions
     schedule = Schedule.of(data, n_draws)
     known = None if numbers is None else grouped(data, numbers, len(groups))
-    if known is None:
-        chain: Callable[[], Chain] | None = None
-        if estimate.selection is not None and isinstance(data, CategoricalLog):
-            chain = chain_of(data, start, estimate.selection)
-        elif start.n_types == 1 and isinstance(data, CategoricalLog):
-            chain = partial(data.chain, start, cautious=True)
-        draws = draw_models(data, start, rng=rng, schedule=schedule, chain=chain)
-        weights = _group_weights(data, draws.weights, draws.rewards, groups, rng)
-    else:
-        draws = run(known, start, rng=rng, schedule=schedule, n_groups=len(groups))
-        assert draws.groups is not None
-        weights = draws.groups
+    log, chain = known or data, None
+    if estimate.selection is not None and isinstance(log, CategoricalLog):
+        chain = chain_of(log, start, estimate.selection)
+    elif known is None and start.n_types == 1 and isinstance(data, CategoricalLog):
+        chain = partial(data.chain, start, cautious=True)
+    draws = run(log, start, rng=rng, schedule=schedule, chain=chain, n_groups=0 if known is None else len(groups))
+    weights = _group_weights(data, draws.weights, draws.rewards, groups, rng) if draws.groups is None else draws.groups
     left = draws.leaving or data.draw_leaving(estimate.bandit, len(draws), rng, n_types=start.n_types)
     return weights, draws.rewards, left
 
