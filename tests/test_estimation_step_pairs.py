@@ -10,7 +10,7 @@ from lmab.estimation import log as log_module
 from lmab.estimation import step_pairs
 from lmab.estimation.climb import Likelihood
 from lmab.estimation.families import observe
-from lmab.estimation.log import Beside
+from lmab.estimation.log import Beside, CodeBlock
 from lmab.parallel import SERIAL, Threads
 
 
@@ -64,7 +64,8 @@ def test_statistics_are_those_of_single_steps(ragged, kind, n_types, rng, calls,
     if kind == "letters":
         log = log.with_letters()
     if kind == "groups":
-        log = type(log).encode(sessions, log.listed, Beside(3, front=rng.integers(3, size=len(sessions))))
+        groups = CodeBlock("groups", 3, front=rng.integers(3, size=len(sessions)))
+        log = type(log).encode(sessions, log.listed, Beside.of(groups))
     assert (len(log.counts) > 0) is (kind == "merged")
     models = log.random_models(2, n_types, rng)
     found = log.expectation(models, SERIAL)
