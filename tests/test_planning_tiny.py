@@ -40,8 +40,8 @@ def check(tiny: Tiny, method: object) -> None:
         assert plan.lower == pytest.approx(best, abs=slack)
 
 
-def check_seed(seed: int, n_methods: int) -> None:
-    tiny = tiny_problems.draw(seed)
+def check_seed(seed: int, n_methods: int, *, step_effects: bool = False) -> None:
+    tiny = tiny_problems.draw(seed, step_effects=step_effects)
     for k in range(n_methods):
         check(tiny, METHODS[(seed // 4 + k) % len(METHODS)])
 
@@ -50,6 +50,19 @@ def check_seed(seed: int, n_methods: int) -> None:
 def test_no_bound_is_wrong_and_no_policy_is_below_its_bound(block):
     for seed in range(20 * block, 20 * (block + 1)):
         check_seed(seed, 2)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_no_bound_is_wrong_with_step_effects(block):
+    for seed in range(20_000 + 15 * block, 20_000 + 15 * (block + 1)):
+        check_seed(seed, 2, step_effects=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_no_bound_is_wrong_with_step_effects_on_hundreds(block):
+    for seed in range(30_000 + 50 * block, 30_000 + 50 * (block + 1)):
+        check_seed(seed, len(METHODS), step_effects=True)
 
 
 @pytest.mark.slow

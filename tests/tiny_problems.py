@@ -91,8 +91,11 @@ class Tiny:
         return total
 
 
-def draw(seed: int) -> Tiny:
-    """Draw a tiny problem: rewards, repeats, attrition, priors and step effects vary with the seed."""
+def draw(seed: int, *, step_effects: bool = False) -> Tiny:
+    """Draw a tiny problem: rewards, repeats, attrition, priors and tables by step vary with the seed.
+
+    With `step_effects` the bandit has step effects, at least two steps and no other tables.
+    """
     rng = generator(seed)
     kind = ("categorical", "gaussian", "counts", "categorical")[seed % 4]
     n_types, n_arms = int(rng.integers(1, 4)), int(rng.integers(1, 4))
@@ -123,8 +126,13 @@ def draw(seed: int) -> Tiny:
         shares = rng.dirichlet(np.ones(len(priors)))
         bandit = replace(bandit, weights=shares @ priors / (shares @ priors).sum())
         options |= {"priors": priors, "shares": shares}
+    if step_effects:
+        horizon = min(horizon + (horizon == 1), 3 if repeats else n_arms)
+        size = float(rng.choice([0.1, 1.0])) / max(bandit.rewards.spread, 0.5)
+        effects = np.append(0.0, size * rng.normal(size=int(rng.integers(1, 4))))
+        bandit = replace(bandit, step_effects=effects)
     problem = Problem.of(bandit, horizon, int(rng.integers(2, 13)), **options)
-    if rng.random() < 0.4:
+    if not step_effects and rng.random() < 0.4:
         problem = with_random_steps(problem, rng)
     return tiny(problem)
 
@@ -150,6 +158,8 @@ def tiny(problem: Problem) -> Tiny:
     """Return the problem with rewards that can be enumerated."""
     bandit, family = problem.bandit, problem.bandit.rewards
     n_arms, n_tables = problem.n_arms, len(problem.tables)
+    if bandit.step_effects is not None:
+        return _with_step_effects(problem)
     if isinstance(family, Gaussian | Counts):
         rewards, rows = [], []
         for arm in range(n_arms):
@@ -165,6 +175,48 @@ def tiny(problem: Problem) -> Tiny:
     tables = [problem.spread(table).reshape(n_arms, problem.n_values, -1) for table in problem.tables]
     likelihoods = [[table[arm] for arm in range(n_arms)] for table in tables]
     return Tiny(problem, [family.values] * n_arms, likelihoods, 1e-9 * max(problem.scale, 1e-9))
+
+
+def _with_step_effects(problem: Problem) -> Tiny:
+    """Return the problem with rewards and likelihoods from the definition p_t(z) ~ p(z) exp(effect z)."""
+    bandit, horizon, n_arms = problem.bandit, problem.horizon, problem.n_arms
+    family, effects = bandit.rewards, np.asarray(bandit.step_effects)
+    by_step = effects[np.minimum(np.arange(horizon), len(effects) - 1)]
+    grids = []
+    for arm in range(n_arms):
+        if isinstance(family, Gaussian | Counts):
+            grids.append(_wide_grid(family, arm, horizon, by_step))
+        else:
+            grids.append((family.values, np.ones(len(family.values))))
+    rows: list[list[Array]] = [[] for _ in problem.tables]
+    for step in range(horizon):
+        table = int(problem.step_tables[horizon - step])
+        rows[table] = []
+        for arm, (values, weights) in enumerate(grids):
+            arms = np.full(len(values), arm)
+            logs = family.log_likelihood(arms, values) + (by_step[step] * values)[:, None]
+            likelihood = np.exp(logs) * weights[:, None]
+            likelihood /= likelihood.sum(axis=0)
+            means = problem.spread(problem.payoffs[table])[arm]
+            possible = problem.spread(np.ones((1, len(problem.weights))))[0] > 0
+            slack = 1e-6 * max(1.0, np.abs(values).max())
+            assert np.abs((values @ likelihood - means)[possible]).max() <= slack, "payoffs are the means of the step"
+            if bandit.leaving is not None:
+                likelihood = likelihood * (1 - bandit.leaving[:, arms, bandit.leaving_columns(values)].T)
+            rows[table].append(likelihood)
+    error = {"gaussian": 2e-4, "counts": 1e-9}.get(family.family, 1e-9) * max(problem.scale, 1e-9)
+    return Tiny(problem, [values for values, _ in grids], rows, error)
+
+
+def _wide_grid(family: Gaussian | Counts, arm: int, horizon: int, effects: Array) -> tuple[Array, Array]:
+    """Return a grid on which no step has more than negligible probability outside."""
+    models = [family.tilted(float(effect)) for effect in effects]
+    if isinstance(family, Counts):
+        top = max(len(_grid(model, arm, horizon)[0]) for model in models)
+        return np.arange(float(top)), np.ones(top)
+    ends = [_grid(model, arm, horizon)[0][[0, -1]] for model in models]
+    values = np.linspace(np.min(ends), np.max(ends), GRID[horizon])
+    return values, np.full(len(values), values[1] - values[0])
 
 
 def _grid(family: Gaussian | Counts, arm: int, horizon: int) -> tuple[Array, Array]:

@@ -95,10 +95,11 @@ class LatentBanditEnv(gymnasium.Env):
             raise InvalidArgument(f"action must be an arm in 0..{self.bandit.n_arms - 1}, got {action!r}")
         arm = int(action)
         types, arms = np.array([self._type]), np.array([arm])
-        reward = float(self.bandit.rewards.sample(types, arms, rng=self.np_random)[0])
+        now = self.bandit.at(len(self._session))
+        reward = float(now.rewards.sample(types, arms, rng=self.np_random)[0])
         self._session.append((arm, reward))
-        self._belief = belief.update(self.bandit, self._belief, arm, reward)
-        means = self.bandit.means[self._type]
+        self._belief = belief.update(now, self._belief, arm, reward)
+        means = now.means[self._type]
         info = {"type": self._type, "expected": float(means[arm]), "best": float(means.max())}
         over = len(self._session) >= self.horizon
         if self.bandit.leaving is None:

@@ -168,7 +168,7 @@ def interact(
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
         arms[:, step] = chosen
-        rewards[:, step] = bandit.rewards.sample(types, chosen, rng=rng)
+        rewards[:, step] = bandit.at(step).rewards.sample(types, chosen, rng=rng)
         if step + 1 < horizon:
             state = policy.observe(state, chosen, rewards[:, step])
     return arms, rewards
@@ -187,7 +187,7 @@ def _until_they_leave(
     state, live = start_from_features(policy, len(types), features), np.arange(len(types))
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
-        paid = bandit.rewards.sample(types[live], chosen, rng=rng)
+        paid = bandit.at(step).rewards.sample(types[live], chosen, rng=rng)
         arms[live, step], rewards[live, step] = chosen, paid
         stay = np.flatnonzero(~leaves(bandit, types[live], chosen, paid, rng))
         if step + 1 == horizon or len(stay) == 0:
@@ -314,12 +314,36 @@ def _play(
 ) -> Sessions:
     types = draw_types(bandit, len(arms), rng) if before is None else before.types
     each = np.repeat(types, arms.shape[1])
-    rewards = bandit.rewards.sample(each, arms.ravel(), rng=rng)
+    rewards = _rewards(bandit, types, arms, rng).ravel()
     if bandit.leaving is not None:
         left = leaves(bandit, each, arms.ravel(), rewards, rng).reshape(arms.shape)
         gone = np.cumsum(left, axis=1) - left > 0  # the person left after an earlier step
         arms = np.where(gone, -1, arms)
     return _sessions(bandit, arms, rewards.reshape(arms.shape), None, before)
+
+
+def _rewards(
+    bandit: LatentBandit, types: Integer[Array, "n"], arms: Integer[Array, "n H"], rng: np.random.Generator
+) -> Float[Array, "n H"]:
+    """Draw the rewards of given arms."""
+    rewards, (models, index) = np.empty(arms.shape), bandit.step_models(arms.shape[1])
+    for number, model in enumerate(models):
+        some = arms[:, index == number]
+        rewards[:, index == number] = model.rewards.sample(
+            np.repeat(types, some.shape[1]), some.ravel(), rng=rng
+        ).reshape(some.shape)
+    return rewards
+
+
+def expected_rewards(
+    bandit: LatentBandit, types: Integer[Array, "n"], arms: Integer[Array, "n H"]
+) -> Float[Array, "n H"]:
+    """Return the mean reward of each arm in the type of its session; 0 for the arm -1, after the end of a session."""
+    expected, (models, index) = np.zeros(arms.shape), bandit.step_models(arms.shape[1])
+    for number, model in enumerate(models):
+        some = arms[:, index == number]
+        expected[:, index == number] = np.where(some >= 0, model.means[types[:, None], some], 0.0)
+    return expected
 
 
 def _sessions(

@@ -295,11 +295,11 @@ def _replay_gains(bandit: LatentBandit, popularity: Float[Array, "A"], held: Ses
     for step in range(int(steps.max(initial=0))):
         live = steps[rows] > step
         rows, beliefs = rows[live], beliefs[live]
-        arms = best_allowed(belief.normalise(beliefs) @ bandit.means, left[rows])
+        arms = best_allowed(belief.normalise(beliefs) @ bandit.at(step).means, left[rows])
         paid = rewards[rows, arms]
         gains[rows] += paid - rewards[rows, popular[rows, step]]
         left[rows, arms] = False
-        beliefs = belief.update(bandit, beliefs, arms, paid)
+        beliefs = belief.update(bandit, beliefs, arms, paid, step)
     return gains[steps > 0]
 
 

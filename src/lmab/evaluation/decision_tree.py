@@ -185,12 +185,13 @@ class Improved:
         problem, remaining = self._problem, self._problem.horizon - state.step
         beliefs = problem.beliefs(state.memory)
         if remaining == 1:
-            return best_allowed(beliefs @ problem.means.T, None)
-        one_step = kernel("planning").one_step_values
-        return best_allowed(one_step(beliefs, problem.table, problem.means, self._later[remaining - 2]), None)
+            return best_allowed(beliefs @ problem.step(1).means.T, None)
+        one_step, (means, table, _) = kernel("planning").one_step_values, problem.step(remaining)
+        return best_allowed(one_step(beliefs, table, means, self._later[remaining - 2]), None)
 
     def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
-        return State(state.step + 1, belief.update(self._problem.bandit, state.memory, arm, reward), single=False)
+        beliefs = belief.update(self._problem.bandit, state.memory, arm, reward, state.step)
+        return State(state.step + 1, beliefs, single=False)
 
 
 def merged(policy: VectorPolicy, bandit: LatentBandit, roots: Float[Array, "G M"]) -> DecisionTree:

@@ -124,12 +124,14 @@ def _follow(
         after = weights * _of(decision, arms) / sessions.propensities[places]
         part[live, WEIGHT, step], part[live, REWARD, step] = after, after * rewards
         if model is not None and outlook is not None:
-            part[live, ROBUST, step:] += _control(model, outlook[step:], beliefs, decision, arms, weights, after)
+            part[live, ROBUST, step:] += _control(
+                model.at(step), outlook[step:], beliefs, decision, arms, weights, after
+            )
         kept = _keep(after > 0, state, live, after, beliefs, arms, rewards)
         state, live, weights, beliefs, arms, rewards = kept
         if step + 1 < part.shape[2] and len(live):
             state = policy.observe(state, arms, rewards)
-            beliefs = beliefs if model is None else belief.update(model, beliefs, arms, rewards)
+            beliefs = beliefs if model is None else belief.update(model, beliefs, arms, rewards, step)
 
 
 def _control(

@@ -21,7 +21,7 @@ from ..parallel import with_one_blas_thread
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import InitialStates, enumerate_histories, enumerate_random_histories, initial_states
 from ..policies.policy import Policy, underlying_bandit
-from ..simulation import check_fits, draw_each, draw_types, interact
+from ..simulation import check_fits, draw_each, draw_types, expected_rewards, interact
 from . import off_policy
 
 SESSIONS = 100_000  # simulated where no exact value exists and the caller gives no number
@@ -300,7 +300,7 @@ def outlook(
     result = np.empty((horizon, bandit.n_types))
     for type_ in range(bandit.n_types):
         arms, _ = interact(bandit, policy, np.full(each, type_), horizon, rng)
-        result[:, type_] = np.where(arms >= 0, bandit.means[type_, arms], 0.0).mean(axis=0)
+        result[:, type_] = expected_rewards(bandit, np.full(each, type_), arms).mean(axis=0)
     return result
 
 
@@ -335,7 +335,7 @@ def _exact_random(
         policy, bandit, horizon, limit=NODE_LIMIT, remedy=_REMEDY, roots=people.roots(policy, bandit)
     )
     for step, level in enumerate(levels):
-        joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
+        joint[step] = np.einsum("nm,mn->m", level.mass, bandit.at(step).means[:, level.arms])
         nodes += len(level.arms)
     return joint, nodes
 
@@ -347,7 +347,7 @@ def _exact(policy: Policy, bandit: LatentBandit, horizon: int, people: People) -
     for step, level in enumerate(
         enumerate_histories(policy, bandit, horizon, limit=NODE_LIMIT, remedy=_REMEDY, roots=roots)
     ):
-        joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
+        joint[step] = np.einsum("nm,mn->m", level.mass, bandit.at(step).means[:, level.arms])
         nodes += len(level.arms)
     return joint, nodes
 
@@ -378,7 +378,7 @@ def _simulated(
     for start in range(0, n_sessions, _CHUNK):
         types, features = people.draw(bandit, min(_CHUNK, n_sessions - start), rng)
         arms, _ = interact(bandit, policy, types, horizon, rng, features)
-        expected = np.where(arms >= 0, bandit.means[types[:, None], arms], 0.0)  # -1: the person has left
+        expected = expected_rewards(bandit, types, arms)
         per_step += expected.sum(axis=0)
         sums = expected.sum(axis=1)
         total += float(sums.sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from .rewards import Channel, Rewards, permutation, take
 FAMILIES: dict[str, type[Rewards]] = {
     one.family: one for one in (Categorical, Gaussian, Counts)
 }  # reward families by the name that files use
+_OPTIONAL = ("leaving", "step_effects")  # arrays that a bandit may have, under these names in files
 _MANY = 1 << 16  # number of cached rows of likelihoods
 _APART = 2.0**40  # offset of the rewards of sessions that ended, if the distance counts leaving as a different outcome
 
@@ -38,6 +39,10 @@ class LatentBandit:
     """Latent bandit: each session draws a hidden type, which stays the same for the whole session.
 
     Construct one with `LatentBandit.bernoulli`, `.categorical`, `.gaussian` or `.counts`.
+
+    With step effects, the rewards of every arm and type depend on the step: at step t = 0, 1, ... the probability of a
+    reward z is proportional to p(z) exp(step_effects[t] z). The first effect is 0, and the last one holds at all later
+    steps. `rewards`, `means` and `stays` are those of the first step; `at(step)` is the model of another step.
 
     With attrition, `leaving` holds the probability that a session ends after a step, by type, arm and reward. All
     values are then expected rewards until the person leaves, and the horizon is the largest length of a session.
@@ -55,6 +60,7 @@ class LatentBandit:
     rewards: Categorical | Gaussian | Counts
     arm_labels: tuple[str | int, ...] | None = None  # labels of the arms in the log from which the bandit was estimated
     leaving: Float[Array, "M A Z"] | None = None  # P(session ends | type, arm, value); None means no attrition
+    step_effects: Float[Array, "H"] | None = None  # exponential tilt of all rewards by step; None: all steps are alike
 
     def __post_init__(self) -> None:
         weights = check_distribution("weights", check_array("weights", self.weights, ndim=1))
@@ -70,33 +76,84 @@ class LatentBandit:
             object.__setattr__(self, "arm_labels", labels)
         if self.leaving is not None:
             object.__setattr__(self, "leaving", _checked_leaving(self.leaving, self.rewards))
+        if self.step_effects is not None:
+            object.__setattr__(self, "step_effects", _checked_step_effects(self.step_effects))
 
     @classmethod
-    def bernoulli(cls, weights: Any, means: Any, *, leaving: Any = None) -> LatentBandit:
+    def bernoulli(cls, weights: Any, means: Any, *, leaving: Any = None, step_effects: Any = None) -> LatentBandit:
         """Return a bandit with rewards 0 and 1: `weights` (M,), `means` (M, A); `leaving` (M, A, 2) after a 0 and after
         a 1.
         """
-        return cls(weights, Categorical.bernoulli(means), leaving=leaving)
+        return cls(weights, Categorical.bernoulli(means), leaving=leaving, step_effects=step_effects)
 
     @classmethod
-    def categorical(cls, weights: Any, probabilities: Any, values: Any, *, leaving: Any = None) -> LatentBandit:
+    def categorical(
+        cls, weights: Any, probabilities: Any, values: Any, *, leaving: Any = None, step_effects: Any = None
+    ) -> LatentBandit:
         """Return a bandit with rewards on finitely many `values` (Z,), with `probabilities` and `leaving` (M, A, Z)."""
-        return cls(weights, Categorical(probabilities, values), leaving=leaving)
+        return cls(weights, Categorical(probabilities, values), leaving=leaving, step_effects=step_effects)
 
     @classmethod
-    def gaussian(cls, weights: Any, means: Any, scale: float = 1.0, *, leaving: Any = None) -> LatentBandit:
+    def gaussian(
+        cls, weights: Any, means: Any, scale: float = 1.0, *, leaving: Any = None, step_effects: Any = None
+    ) -> LatentBandit:
         """Return a bandit with normal rewards: `means` (M, A), one standard deviation `scale`; attrition is not
         supported.
         """
-        return cls(weights, Gaussian(means, scale), leaving=leaving)
+        return cls(weights, Gaussian(means, scale), leaving=leaving, step_effects=step_effects)
 
     @classmethod
-    def counts(cls, weights: Any, means: Any, *, leaving: Any = None) -> LatentBandit:
+    def counts(cls, weights: Any, means: Any, *, leaving: Any = None, step_effects: Any = None) -> LatentBandit:
         """Return a bandit with Poisson counts 0, 1, 2, ... of these `means` (M, A).
 
         `leaving` (M, A, Z) is the probability of leaving after 0, 1, ...; its last entry applies to all larger counts.
         """
-        return cls(weights, Counts(means), leaving=leaving)
+        return cls(weights, Counts(means), leaving=leaving, step_effects=step_effects)
+
+    def at(self, step: int | None) -> LatentBandit:
+        """Return the model of one step (0, 1, ...), whose rewards depend on no step.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.8]], step_effects=[0.0, -1.0])
+            >>> bandit.at(5).means.round(3)
+            array([[0.269, 0.595]])
+        """
+        if self.step_effects is None:
+            return self
+        if step is None:
+            raise InvalidArgument(
+                "step must be given, because the rewards of this bandit depend on the step (got None)"
+            )
+        effect = float(self.step_effects[min(step, len(self.step_effects) - 1)])
+        if effect not in self._models:
+            self._models[effect] = replace(self, rewards=self.rewards.tilted(effect), step_effects=None)
+        return self._models[effect]
+
+    @cached_property
+    def _models(self) -> dict[float, LatentBandit]:
+        """Return the models of single steps by their effect."""
+        return {}
+
+    def step_models(self, horizon: int) -> tuple[list[LatentBandit], Integer[Array, "H"]]:
+        """Return the distinct models of the first `horizon` steps, and the index of the model of each step.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5]], step_effects=[0.0, -1.0])
+            >>> models, index = bandit.step_models(4)
+            >>> len(models), index
+            (2, array([0, 1, 1, 1]))
+        """
+        if self.step_effects is None:
+            return [self], np.zeros(horizon, np.int64)
+        effects = self.step_effects[np.minimum(np.arange(horizon), len(self.step_effects) - 1)]
+        _, first, index = np.unique(effects, return_index=True, return_inverse=True)
+        return [self.at(int(step)) for step in first], index.ravel()
+
+    def _require_step(self, what: str) -> None:
+        if self.step_effects is not None:
+            raise InvalidArgument(f"{what} depends on the step for a bandit with step effects: use bandit.at(step)")
 
     @property
     def means(self) -> Float[Array, "M A"]:
@@ -133,6 +190,7 @@ class LatentBandit:
             array([[[0.1, 0.8],
                     [0.3, 0.4]]])
         """
+        self._require_step("channel")
         if not isinstance(self.rewards, Categorical):
             raise InvalidArgument(f"rewards must take finitely many values to have a channel, got {self.rewards}")
         shown = self.rewards.probabilities
@@ -186,11 +244,12 @@ class LatentBandit:
         """
         return self.leaving is not None and bool((self.leaving != self.leaving[:1]).any())
 
-    def outcomes(self, bins: int) -> Channel:
+    def outcomes(self, bins: int, edges: Float[Array, "A E"] | None = None) -> Channel:
         """Return the observation model of sessions that continue; continuous rewards are discretised into `bins`
-        outcomes.
+        outcomes, or at the given edges.
         """
-        channel = self.rewards.channel(self.weights, bins)
+        self._require_step("outcomes")
+        channel = self.rewards.channel(self.weights, bins, edges)
         if self.leaving is None:
             return channel
         if isinstance(self.rewards, Counts):
@@ -204,6 +263,7 @@ class LatentBandit:
         The value of a problem with these observations is an upper bound on the value with the rewards.
         """
         assert not isinstance(self.rewards, Categorical)
+        self._require_step("informative_table")
         some = self.rewards.relabel(types=types.tolist())
         weights = self.weights[types]
         total = float(weights.sum())
@@ -216,6 +276,7 @@ class LatentBandit:
 
         The rows of single rewards are cached, because a server requests the same ones again and again.
         """
+        self._require_step("evidence")
         if len(arms) != 1 or not self.rewards.discrete:
             return self._evidence(arms, rewards)
         key = int(arms[0]), float(rewards[0])
@@ -251,9 +312,9 @@ class LatentBandit:
         """Return the Wasserstein distance between the two mixtures of types (section 2.3 of the paper).
 
         The cost of moving one type onto another is the largest L1 distance between their reward distributions over the
-        arms (Gaussian: the largest difference of means). With attrition, leaving is one more outcome. By Proposition
-        3.4, the values of every policy on the two bandits differ by at most horizon**2 times this distance, if rewards
-        are in [-1, 1].
+        arms and steps (Gaussian: the largest difference of means). With attrition, leaving is one more outcome. By
+        Proposition 3.4, the values of every policy on the two bandits differ by at most horizon**2 times this distance,
+        if rewards are in [-1, 1].
 
         Examples:
             >>> import lmab
@@ -263,8 +324,10 @@ class LatentBandit:
         """
         if self.rewards.family != other.rewards.family or self.n_arms != other.n_arms:
             raise InvalidArgument(f"other must have the same reward family and number of arms as {self}, got {other}")
-        mine, theirs = self._shown(), other._shown()
-        return transport(self.weights, other.weights, mine.distances(theirs))  # type: ignore[arg-type]
+        steps = range(max(1 if one.step_effects is None else len(one.step_effects) for one in (self, other)))
+        pairs = [(self.at(step)._shown(), other.at(step)._shown()) for step in steps]
+        costs = [mine.distances(theirs) for mine, theirs in pairs]  # type: ignore[arg-type]
+        return transport(self.weights, other.weights, np.max(costs, axis=0))
 
     def _shown(self) -> Categorical | Gaussian | Counts:
         """Return the rewards; with attrition, with a second set of values for sessions that ended."""
@@ -287,7 +350,7 @@ class LatentBandit:
             (1.1, 0.95)
         """
         arms, horizon = self.best_fixed_arms(horizon, repeats), whole(horizon)
-        if self.people_leave:
+        if self.people_leave or self.step_effects is not None:
             return _earned(self, arms if len(arms) == horizon else arms * horizon)
         return horizon / len(arms) * float((self.weights @ self.means)[list(arms)].sum())
 
@@ -300,8 +363,8 @@ class LatentBandit:
     def ranked_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
         """Return all arms, the best first: the arms of the best fixed choice, then the others.
 
-        The order is that of the mean reward of a session. If sessions end early and arms repeat, it is the order of the
-        value of playing the arm at every step.
+        The order is that of the mean reward of a session. If arms repeat and sessions end early or steps differ, it is
+        the order of the value of playing the arm at every step.
 
         Examples:
             >>> import lmab
@@ -311,15 +374,20 @@ class LatentBandit:
         n_arms, horizon = self._n_distinct(horizon, repeats), whole(horizon)
         values = self.weights @ self.means
         first = np.empty(0, np.int64)
-        if self.people_leave and repeats:
-            values = constant_arm_values(self.means.T, self.stays.T, horizon)[-1] @ self.weights
+        if repeats and (self.people_leave or self.step_effects is not None):
+            values = constant_arm_values(*self._arrays_by_steps_to_go(horizon), horizon)[-1] @ self.weights
         elif self.people_leave:
-            first = best_fixed_sequence(self.means.T, self.stays.T, self.weights, n_arms)[0]
+            means, stays = (array.mean(axis=0) for array in self._arrays_by_steps_to_go(horizon))
+            first = best_fixed_sequence(means, stays, self.weights, n_arms)[0]
+        elif self.step_effects is not None:
+            first = _best_assignment(self._arrays_by_steps_to_go(horizon)[0][::-1] @ self.weights)
         order = np.argsort(-values, kind="stable")
         return (*first.tolist(), *order[~np.isin(order, first)].tolist())
 
     def known_type(self, horizon: int, repeats: bool = True) -> float:
         """Return the expected reward if the type is known from the first step on, an upper bound for every policy.
+
+        Without repeats, if sessions end early and steps differ, it is the larger value with repeats.
 
         Examples:
             >>> import lmab
@@ -328,16 +396,29 @@ class LatentBandit:
             (1.6, 0.95)
         """
         n_arms, horizon = self._n_distinct(horizon, repeats), whole(horizon)
+        if self.step_effects is not None and not self.people_leave and not repeats:
+            payoffs = self._arrays_by_steps_to_go(horizon)[0]
+            best = [
+                payoffs[np.arange(horizon), _best_assignment(payoffs[:, :, m]), m].sum() for m in range(self.n_types)
+            ]
+            return float(self.weights @ best)
+        if self.step_effects is not None or (self.people_leave and repeats):
+            return float(self.weights @ known_type_values(*self._arrays_by_steps_to_go(horizon), horizon).best[-1])
         if self.people_leave:
-            means, stays = self.means.T, self.stays.T
-            if repeats:
-                return float(self.weights @ known_type_values(means, stays, horizon).best[-1])
-            return float(
-                self.weights
-                @ known_type_values_without_repeats(means, stays, np.zeros((1, len(means)), bool), horizon)[0]
-            )
+            nothing = np.zeros((1, self.n_arms), bool)
+            values = known_type_values_without_repeats(self.means.T, self.stays.T, nothing, horizon)
+            return float(self.weights @ values[0])
         best = -np.partition(-self.means, n_arms - 1, axis=1)[:, :n_arms]
         return horizon / n_arms * float(self.weights @ best.sum(axis=1))
+
+    def _arrays_by_steps_to_go(self, horizon: int) -> tuple[Float[Array, "H A M"], Float[Array, "H A M"]]:
+        """Return the means, and the probabilities that a session continues, with 1, 2, ..., H steps to go."""
+        models, index = self.step_models(horizon)
+        arrays = [
+            np.array([array.T for array in each])[index[::-1]]
+            for each in ([model.means for model in models], [model.stays for model in models])
+        ]
+        return arrays[0], arrays[1]
 
     def _n_distinct(self, horizon: int, repeats: bool) -> int:
         """Return the number of different arms that a fixed choice plays."""
@@ -354,7 +435,8 @@ class LatentBandit:
         if arms is not None and labels is not None:
             labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
         left = None if self.leaving is None else take(self.leaving, types, arms)
-        return LatentBandit(weights, self.rewards.relabel(types, arms), labels, left)
+        rewards = self.rewards.relabel(types, arms)
+        return replace(self, weights=weights, rewards=rewards, arm_labels=labels, leaving=left)
 
     def only_arms(self, arms: Iterable[int]) -> LatentBandit:
         """Return the bandit of some arms, given by number, under their existing labels.
@@ -368,7 +450,7 @@ class LatentBandit:
         names = self.arm_labels or range(self.n_arms)
         labels = tuple(names[arm] for arm in kept)
         leaving = None if self.leaving is None else self.leaving[:, kept]
-        return LatentBandit(self.weights, self.rewards.only_arms(kept), labels, leaving)
+        return replace(self, rewards=self.rewards.only_arms(kept), arm_labels=labels, leaving=leaving)
 
     def with_arms(self, labels: Sequence[str | int], *, law: Any = None) -> LatentBandit:
         """Return the same bandit with new arms after the existing ones; no log has data on the new arms yet.
@@ -393,7 +475,8 @@ class LatentBandit:
         if not new or len({*labels_now, *new}) != len(labels_now) + len(new):
             raise InvalidArgument(f"labels must be new and distinct, got {list(labels)!r}")
         left = None if self.leaving is None else self._leaving_with_arms(len(new))
-        return LatentBandit(self.weights, self.rewards.with_arms(len(new), self.weights, law), labels_now + new, left)
+        rewards = self.rewards.with_arms(len(new), self.weights, law)
+        return replace(self, rewards=rewards, arm_labels=labels_now + new, leaving=left)
 
     def _leaving_with_arms(self, count: int) -> Float[Array, "M B Z"]:
         """Return the leaving probabilities with `count` more arms: by value, the average over types and arms."""
@@ -412,8 +495,9 @@ class LatentBandit:
         labels = None if self.arm_labels is None else list(self.arm_labels)
         nested = {"rewards": self.rewards.record()}
         arrays = {"weights": self.weights}
-        if self.leaving is not None:
-            arrays["leaving"] = self.leaving
+        for name in _OPTIONAL:
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
         return files.Record("bandit", {"arm_labels": labels}, arrays, nested)
 
     @classmethod
@@ -426,7 +510,7 @@ class LatentBandit:
             raise InvalidArgument(f"rewards must be {choices(list(FAMILIES))}, got {nested.kind!r}")
         rewards: Any = FAMILIES[nested.kind].from_record(nested)
         named = None if labels is None else tuple(labels)
-        return cls(record.arrays["weights"], rewards, named, record.arrays.get("leaving"))
+        return cls(record.arrays["weights"], rewards, named, **{name: record.arrays.get(name) for name in _OPTIONAL})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LatentBandit):
@@ -435,8 +519,7 @@ class LatentBandit:
         return (
             np.array_equal(self.weights, other.weights)
             and self.arm_labels == other.arm_labels
-            and (self.leaving is None) == (other.leaving is None)
-            and (self.leaving is None or np.array_equal(self.leaving, other.leaving))  # type: ignore[arg-type]
+            and all(_equal(getattr(self, name), getattr(other, name)) for name in _OPTIONAL)
             and (mine.kind, mine.fields, mine.arrays.keys()) == (theirs.kind, theirs.fields, theirs.arrays.keys())
             and all(np.array_equal(mine.arrays[name], theirs.arrays[name]) for name in mine.arrays)
         )
@@ -456,7 +539,11 @@ class LatentBandit:
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_types > 8 else "")
         plural = "" if self.n_types == 1 else "s"
         left = "" if self.leaving is None else ", people leave"
-        return f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}{left}; weights {weights})"
+        step = "" if self.step_effects is None else f", effects of {len(self.step_effects)} steps"
+        return (
+            f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}{left}{step}; "
+            f"weights {weights})"
+        )
 
 
 def _checked_leaving(given: Any, rewards: Categorical | Gaussian | Counts) -> Float[Array, "M A Z"]:
@@ -479,11 +566,36 @@ def _checked_leaving(given: Any, rewards: Categorical | Gaussian | Counts) -> Fl
     return array
 
 
+def _checked_step_effects(given: Any) -> Float[Array, "H"]:
+    """Return the step effects as a checked, read-only array."""
+    effects = check_array("step_effects", given, ndim=1)
+    if len(effects) == 0 or effects[0] != 0:
+        raise InvalidArgument(
+            f"step_effects must begin with 0, because effects are relative to the first step, got {effects.tolist()}: "
+            "subtract the first entry"
+        )
+    return effects
+
+
+def _equal(one: Float[Array, "..."] | None, other: Float[Array, "..."] | None) -> bool:
+    """Return whether two optional arrays are equal."""
+    return other is None if one is None else other is not None and np.array_equal(one, other)
+
+
+def _best_assignment(payoffs: Float[Array, "H A"]) -> Integer[Array, "H"]:
+    """Return the distinct arms of the H steps with the largest sum of payoffs."""
+    from scipy.optimize import linear_sum_assignment
+
+    return np.asarray(linear_sum_assignment(payoffs, maximize=True)[1], np.int64)
+
+
 def _earned(bandit: LatentBandit, arms: Sequence[int]) -> float:
     """Return the expected reward of a sequence of arms until the person leaves."""
-    value, stays = np.zeros(bandit.n_types), bandit.stays
-    for arm in reversed(arms):
-        value = bandit.means[:, arm] + stays[:, arm] * value
+    models, index = bandit.step_models(len(arms))
+    arrays, value = [(model.means, model.stays) for model in models], np.zeros(bandit.n_types)
+    for arm, number in zip(reversed(arms), index[::-1].tolist(), strict=True):
+        means, stays = arrays[number]
+        value = means[:, arm] + stays[:, arm] * value
     return float(bandit.weights @ value)
 
 

@@ -32,8 +32,11 @@ def update(
     belief: Float[Array, "*n M"],
     arm: Shaped[Array, "*n"] | int,
     reward: Shaped[Array, "*n"] | float,
+    step: int | None = None,
 ) -> Float[Array, "*n M"]:
     """Return the belief after `arm` paid `reward`, for one session or for n at once.
+
+    `step` (0, 1, ...) is required if the bandit has step effects.
 
     Examples:
         >>> from lmab import LatentBandit
@@ -42,8 +45,8 @@ def update(
         array([0.75, 0.25])
     """
     if belief.ndim == 1:
-        return update(bandit, belief[None], np.array([arm]), np.array([reward]))[0]
-    return rescale(multiply(belief, bandit.evidence(np.asarray(arm), np.asarray(reward))))
+        return update(bandit, belief[None], np.array([arm]), np.array([reward]), step)[0]
+    return rescale(multiply(belief, bandit.at(step).evidence(np.asarray(arm), np.asarray(reward))))
 
 
 def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Float[Array, "n M"]:
@@ -86,7 +89,7 @@ def predictive_beliefs(
             rows, beliefs = rows[live], beliefs[live]
             places = sessions.offsets[rows] + step
             yield places, normalise(beliefs)
-            beliefs = update(bandit, beliefs, sessions.arms[places], sessions.rewards[places])
+            beliefs = update(bandit, beliefs, sessions.arms[places], sessions.rewards[places], step)
 
 
 def posterior(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
@@ -121,6 +124,19 @@ def log_attrition_likelihood(
     return logs
 
 
+def log_likelihood(bandit: LatentBandit, sessions: Sessions, steps: slice = slice(None)) -> Float[Array, "s M"]:
+    """Return the log-likelihood of the reward of each row of the log, for every type."""
+    arms, rewards = sessions.arms[steps], sessions.rewards[steps]
+    if bandit.step_effects is None:
+        return bandit.rewards.log_likelihood(arms, rewards)
+    models, index = bandit.step_models(sessions.horizon)
+    numbers, terms = index[sessions.steps[steps]], np.empty((len(arms), bandit.n_types))
+    for number, model in enumerate(models):
+        rows = numbers == number
+        terms[rows] = model.rewards.log_likelihood(arms[rows], rewards[rows])
+    return terms
+
+
 def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
     """Return the log of weight times likelihood of each session, for every type; -inf if impossible."""
     with np.errstate(divide="ignore"):
@@ -128,7 +144,7 @@ def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
         owner = np.repeat(np.arange(len(sessions)), np.diff(sessions.offsets))
         for start in range(0, sessions.n_steps, _CHUNK):
             steps = slice(start, start + _CHUNK)
-            terms = bandit.rewards.log_likelihood(sessions.arms[steps], sessions.rewards[steps])
+            terms = log_likelihood(bandit, sessions, steps)
             if bandit.leaving is not None:
                 terms = terms + log_attrition_likelihood(bandit, sessions, steps)
             rows, first = np.unique(owner[steps], return_index=True)

@@ -96,13 +96,24 @@ class Categorical:
     def support(self) -> tuple[float, float]:
         return float(self.values.min()), float(self.values.max())
 
-    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+    def channel(self, weights: Float[Array, "M"], bins: int, edges: None = None) -> Channel:
         """Return the observation model with the values as outcomes; `bins` is ignored."""
         return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
 
     def joined(self, others: Sequence[Categorical]) -> Categorical:
         """Return the types of this model and of `others` in one model; all have the same arms and values."""
         return replace(self, probabilities=np.concatenate([each.probabilities for each in (self, *others)]))
+
+    def tilted(self, effect: float) -> Categorical:
+        """Return the rewards whose probabilities are proportional to p(z) exp(effect z).
+
+        Examples:
+            >>> Categorical.bernoulli([[0.5]]).tilted(1.0).means.round(3)
+            array([[0.731]])
+        """
+        exponents = effect * self.values
+        tilted = self.probabilities * np.exp(exponents - exponents.max())
+        return replace(self, probabilities=tilted / tilted.sum(axis=2, keepdims=True))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Categorical:
         """Return the same rewards with value probabilities of at least `least`; new `values` get `least`."""

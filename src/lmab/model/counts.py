@@ -62,14 +62,17 @@ class Counts:
     def support(self) -> tuple[float, float]:
         return 0.0, np.inf
 
-    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+    def channel(self, weights: Float[Array, "M"], bins: int, edges: Float[Array, "A E"] | None = None) -> Channel:
         """Return the observation model of counts in `bins` bins per arm, cut at quantiles of their mixture over the
-        types.
+        types, or at the given edges.
 
         A bin is less informative than the count, so the value of a plan with bins is a lower bound for plans with
         counts.
         """
-        last = np.stack([_rising(self._quantiles(weights, arm, bins)) for arm in range(self.n_arms)])
+        if edges is None:
+            last = np.stack([_rising(self._quantiles(weights, arm, bins)) for arm in range(self.n_arms)])
+        else:
+            last = edges - 0.5
         first = np.concatenate([np.zeros((self.n_arms, 1)), last + 1], axis=1)
         middle = np.concatenate([np.floor((first[:, :-1] + last) / 2), first[:, -1:]], axis=1)
         edges = last + 0.5
@@ -130,6 +133,10 @@ class Counts:
     def joined(self, others: Sequence[Counts]) -> Counts:
         """Return the types of this model and of `others` in one model."""
         return Counts(np.concatenate([each.means for each in (self, *others)]))
+
+    def tilted(self, effect: float) -> Counts:
+        """Return the counts whose probabilities are proportional to p(z) exp(effect z): means times exp(effect)."""
+        return Counts(self.means * np.exp(effect))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Counts:
         """Return the same rewards with means of at least `least`; a mean of 0 makes every other count impossible."""

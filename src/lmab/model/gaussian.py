@@ -60,15 +60,16 @@ class Gaussian:
     def support(self) -> tuple[float, float]:
         return -np.inf, np.inf
 
-    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+    def channel(self, weights: Float[Array, "M"], bins: int, edges: Float[Array, "A E"] | None = None) -> Channel:
         """Return the observation model of rewards in `bins` bins per arm, cut at quantiles of their mixture over the
-        types.
+        types, or at the given edges.
 
         A bin is less informative than the reward, so the value of a plan with bins is a lower bound for plans with
         rewards.
         """
         halves = self._quantiles(weights, 2 * bins)  # edges, alternating with the values of the bins between them
-        return Channel(self._bin_table(halves[:, 1::2]), halves[:, ::2], halves[:, 1::2])
+        cuts = halves[:, 1::2] if edges is None else edges
+        return Channel(self._bin_table(cuts), halves[:, ::2], cuts)
 
     def informative_table(self, weights: Float[Array, "M"], bins: int, leaving: None = None) -> Float[Array, "D M"]:
         """Return likelihoods of observations that are at least as informative as the rewards."""
@@ -102,6 +103,10 @@ class Gaussian:
         """Return the types of this model and of `others` in one model; the scale is the mean of the scales."""
         every = (self, *others)
         return Gaussian(np.concatenate([each.means for each in every]), float(np.mean([each.scale for each in every])))
+
+    def tilted(self, effect: float) -> Gaussian:
+        """Return the rewards whose density is proportional to p(z) exp(effect z): all means move by effect scale^2."""
+        return Gaussian(self.means + effect * self.scale**2, self.scale)
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Gaussian:
         """Return the same rewards, because no normal reward is impossible."""

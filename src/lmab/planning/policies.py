@@ -394,7 +394,7 @@ class VectorPolicy(PlannedPolicy):
     @cached_property
     def _all_types(self) -> list[tuple[Float[Array, "D M"], Float[Array, "A M"]]]:
         """Tables and payoffs of the steps, over all types of the bandit."""
-        if self._step_arrays is not None:
+        if self._step_arrays is not None or self.bandit.step_effects is not None:
             problem = self._problem
             pairs = zip(problem.tables, problem.payoffs, strict=True)
             return [(problem.spread(table), problem.spread(means)) for table, means in pairs]

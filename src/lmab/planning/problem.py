@@ -166,6 +166,7 @@ class Problem:
     shares: Float[Array, "K"] | None = None  # Share of the sessions that start at each prior.
     type_prior: TypePrior | None = None  # what the priors were made from; policies start from it
     people: Shared | None = None  # the most frequent of all priors, where `priors` are those of groups of people
+    has_own_steps: bool = False  # payoffs and tables were given by `with_steps`, not derived from the bandit
 
     @classmethod
     def of(
@@ -189,16 +190,18 @@ class Problem:
         types = np.flatnonzero(possible)
         own = None if priors is None else np.ascontiguousarray(priors[:, types])
         weights = bandit.weights[types] if own is None or shares is None else shares @ own
-        table, _, edges = bandit.outcomes(bins)
+        models, index = bandit.step_models(horizon)
+        first = models[index[0]].outcomes(bins)
+        channels = [first if k == index[0] else model.outcomes(bins, first.edges) for k, model in enumerate(models)]
         return cls(
             bandit,
             horizon,
             types,
             weights,
-            np.ascontiguousarray(table[None, :, types]),
-            np.ascontiguousarray(bandit.means.T[None, :, types]),
-            np.zeros(horizon + 1, np.int64),
-            edges,
+            np.stack([channel.table[:, types] for channel in channels]),
+            np.stack([model.means.T[:, types] for model in models]),
+            np.append(index[-1], index[::-1]),
+            first.edges,
             repeats,
             own,
             shares,
@@ -222,7 +225,8 @@ class Problem:
                 f"steps to go 0, ..., {self.horizon}, got {numbers.tolist()}"
             )
         contiguous = np.ascontiguousarray
-        return replace(self, payoffs=contiguous(payoffs), tables=contiguous(tables), step_tables=numbers)
+        arrays = {"payoffs": contiguous(payoffs), "tables": contiguous(tables), "step_tables": numbers}
+        return replace(self, **arrays, has_own_steps=True)
 
     def step(self, remaining: int) -> Step:
         """Return the payoffs and observations of the step with so many steps to go, itself included."""
@@ -302,7 +306,7 @@ class Problem:
     @property
     def of_policy(self) -> dict[str, Any]:
         """The keyword arguments of every policy for this problem."""
-        steps = None if self.is_stationary else (self.payoffs, self.tables, self.step_tables)
+        steps = (self.payoffs, self.tables, self.step_tables) if self.has_own_steps else None
         return {"horizon": self.horizon, "bins": self.bins, "type_prior": self.type_prior, "steps": steps}
 
     def beliefs(self, memory: Float[Array, "n W"]) -> Float[Array, "n M"]:
@@ -325,8 +329,12 @@ class Problem:
         """Return the problem with observations that are at least as informative as continuous rewards.
 
         Its value is an upper bound on the value with the rewards, up to the loss in about `bins` bins. Its plans cannot
-        be executed, because no session sees these observations. If bins depend on the step, they reveal the type.
+        be executed, because no session sees these observations. If tables were given by step, they reveal the type.
         """
+        if not self.has_own_steps:
+            models, _ = self.bandit.step_models(self.horizon)
+            found = [model.informative_table(self.types, bins) for model in models]
+            return replace(self, tables=_stacked(found, self.n_arms), edges=None)
         if self.has_equal_tables:
             table = np.ascontiguousarray(self.bandit.informative_table(self.types, bins))
             return replace(self, tables=np.repeat(table[None], len(self.tables), axis=0), edges=None)
@@ -455,6 +463,14 @@ class Problem:
         wide = np.zeros((len(vectors), self.bandit.n_types))
         wide[:, self.types] = vectors
         return wide
+
+
+def _stacked(tables: list[Float[Array, "_ M"]], n_arms: int) -> Float[Array, "S D M"]:
+    """Return the tables in one array; the arms of smaller ones get observations of probability 0."""
+    by_arm = [table.reshape(n_arms, -1, table.shape[1]) for table in tables]
+    n_values = max(table.shape[1] for table in by_arm)
+    wide = [np.pad(table, ((0, 0), (0, n_values - table.shape[1]), (0, 0))) for table in by_arm]
+    return np.stack(wide).reshape(len(tables), n_arms * n_values, -1)
 
 
 def _known_second_step(problem: Problem) -> float:

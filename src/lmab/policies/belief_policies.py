@@ -46,6 +46,8 @@ class BeliefPolicy(Policy):
         self.n_arms = bandit.n_arms
         self.horizon = check_horizon(horizon)
         self._type_prior = None if type_prior is None else check_type_prior(type_prior, bandit.n_types)
+        if bandit.step_effects is not None:
+            self.order_free, self.depends_on_step = False, True
 
     @property
     def type_prior(self) -> TypePrior | None:
@@ -87,11 +89,11 @@ class BeliefPolicy(Policy):
 
     def _likelihood(self, step: int, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
         """Return the likelihood of rewards at a step, up to one factor per row, and that the session continued."""
-        return self.bandit.evidence(np.asarray(arms), np.asarray(rewards))
+        return self.bandit.at(step).evidence(np.asarray(arms), np.asarray(rewards))
 
     def _continuation(self, step: int, arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
         """Return the probability that a session continues after a step."""
-        return self.bandit.stays.T[arms]
+        return self.bandit.at(step).stays.T[arms]
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         memory, width = state.memory, self.bandit.n_types
@@ -192,7 +194,7 @@ class Greedy(BeliefPolicy):
     kind = "greedy"
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(state.memory @ self.bandit.means, allowed)
+        return best_allowed(state.memory @ self.bandit.at(state.step).means, allowed)
 
 
 class Thompson(BeliefPolicy):
@@ -209,18 +211,18 @@ class Thompson(BeliefPolicy):
     deterministic = False
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        cumulative = state.memory.cumsum(axis=1)
+        cumulative, means = state.memory.cumsum(axis=1), self.bandit.at(state.step).means
         draw = rng.random(len(cumulative)) * cumulative[:, -1]
         types = (cumulative > draw[:, None]).argmax(axis=1)
         if allowed is None:
-            return self.bandit.means.argmax(axis=1)[types]
-        return best_allowed(self.bandit.means[types], allowed)
+            return means.argmax(axis=1)[types]
+        return best_allowed(means[types], allowed)
 
     def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
         return self._chances(state, None, n_arms)
 
     def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
-        beliefs, means = belief.normalise(state.memory), self.bandit.means
+        beliefs, means = belief.normalise(state.memory), self.bandit.at(state.step).means
         if allowed is None:
             best = np.zeros((self.bandit.n_types, n_arms))
             best[np.arange(self.bandit.n_types), means.argmax(axis=1)] = 1.0
@@ -285,7 +287,7 @@ class MUCB(BeliefPolicy):
     def _optimistic_type(
         self, state: State, allowed: Bool[Array, "n A"] | None
     ) -> tuple[Integer[Array, "n"], Integer[Array, "n"]]:
-        means = self.bandit.means
+        means = self.bandit.at(state.step).means
         if allowed is None:
             best, promise = np.tile(means.argmax(axis=1), (len(state.memory), 1)), means.max(axis=1)[None]
         else:
@@ -300,7 +302,7 @@ class MUCB(BeliefPolicy):
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
         types = self._optimistic_type(state, None)[0]
         memory = state.memory.copy()
-        memory[np.arange(len(memory)), types] += self.bandit.means[types, arms] - rewards
+        memory[np.arange(len(memory)), types] += self.bandit.at(state.step).means[types, arms] - rewards
         return memory
 
     def _belief(self, state: State) -> Float[Array, "n M"]:

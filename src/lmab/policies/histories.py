@@ -173,16 +173,17 @@ def enumerate_histories(
         >>> [len(level.arms) for level in levels]
         [1, 2, 3, 5]
     """
-    channel = bandit.outcomes(bins)
+    models, index = bandit.step_models(horizon)
+    channels = [model.outcomes(bins) for model in models]
     state, mass = roots or InitialStates(policy.start(1), bandit.weights[None])
     seen: Integer[Array, "n t"] = np.arange(len(mass))[:, None]  # the initial state, then codes of the observations
     for step in range(horizon):
-        arms = _decide(policy, state, bandit.n_arms)
+        arms, model, channel = _decide(policy, state, bandit.n_arms), models[index[step]], channels[index[step]]
         if step + 1 == horizon:
             yield HistoryLevel(state, mass, arms, np.full((len(arms), channel.rewards.shape[1]), NONE))
             return
         if merge and not policy.adaptive:
-            branches = _unseen(channel, mass if bandit.leaving is None else mass * bandit.stays.T[arms])
+            branches = _unseen(channel, mass if bandit.leaving is None else mass * model.stays.T[arms])
         else:
             branches = _grown(channel, mass, seen, arms, merge and policy.order_free)
         _check_size(len(branches.parents), step + 1, limit, remedy)
@@ -215,11 +216,12 @@ def enumerate_random_histories(
         >>> [len(level.arms) for level in levels]
         [2, 2, 2]
     """
-    channel = bandit.outcomes(2)
+    models, index = bandit.step_models(horizon)
+    channels = [model.outcomes(2) for model in models]
     state, mass = roots or InitialStates(policy.start(1), bandit.weights[None])
     seen: Integer[Array, "n t"] = np.arange(len(mass))[:, None]
     for step in range(horizon):
-        chances = policy.distribution(state, n_arms=bandit.n_arms)
+        chances, channel = policy.distribution(state, n_arms=bandit.n_arms), channels[index[step]]
         rows, arms = np.nonzero(chances > 0)
         mass = mass[rows] * chances[rows, arms][:, None]
         yield RandomLevel(mass, arms)
@@ -361,13 +363,15 @@ def grow(policy: Policy, bandit: LatentBandit, depth: int) -> Tree:
 
     Continuous rewards have three branches, at the middle of each third.
     """
-    rewards = bandit.outcomes(BRANCHES).rewards
+    models, index = bandit.step_models(depth)
+    rewards = [model.outcomes(BRANCHES).rewards for model in models]
     levels = enumerate_histories(
         policy, bandit, depth, limit=_LIMIT, remedy="ask for fewer steps", merge=False, bins=BRANCHES
     )
     below: list[Tree] = []
     for level in reversed(list(levels)):
-        below = [_tree(policy, level, row, rewards, below) for row in range(len(level.arms))]
+        paid = rewards[index[level.state.step]]
+        below = [_tree(policy, level, row, paid, below) for row in range(len(level.arms))]
     return below[0]
 
 

@@ -366,11 +366,11 @@ def memory_gains(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N H"
     for step in range(arms.shape[1]):
         live = np.flatnonzero(arms[:, step] >= 0)
         now_arms, paid = arms[live, step], rewards[live, step]
-        likelihood = bandit.rewards.evidence(now_arms, paid)  # up to a factor, the same for both predictions
+        likelihood = bandit.at(step).rewards.evidence(now_arms, paid)  # up to a factor, the same for both predictions
         now = np.einsum("nm,nm->n", belief.normalise(beliefs[live]), likelihood)
         before = likelihood @ bandit.weights
         gains[live, step] = np.log(np.maximum(now, 1e-12) / np.maximum(before, 1e-12))
-        beliefs[live] = belief.update(bandit, beliefs[live], now_arms, paid)
+        beliefs[live] = belief.update(bandit, beliefs[live], now_arms, paid, step)
     return gains
 
 
@@ -413,7 +413,7 @@ def _spread(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int
         variance = shares @ places**2 - (shares @ places) ** 2
         found.append(np.sqrt(variance.mean(axis=0)))
         if step < horizon:
-            beliefs = belief.update(bandit, beliefs, arms[:, step], rewards[:, step])
+            beliefs = belief.update(bandit, beliefs, arms[:, step], rewards[:, step], step)
     return np.array(found)
 
 
