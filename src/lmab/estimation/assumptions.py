@@ -27,7 +27,7 @@ from ..data.features import LEFT, WENT_ON
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
-from ..model.belief import log_attrition_likelihood
+from ..model.belief import log_attrition_likelihood, log_likelihood
 
 SHOWN, LEAVING, DRIFT, STEP = "shown", "leaving", "drift", "step"
 TESTS = {SHOWN: "selective exposure", LEAVING: "attrition", DRIFT: "drift", STEP: "the effect of the step"}
@@ -162,7 +162,7 @@ class _Seen:
     def of(cls, bandit: LatentBandit, sessions: Sessions | Packed) -> _Seen:
         log = _part(sessions)
         owner = np.repeat(np.arange(len(log)), log.lengths)
-        terms = bandit.rewards.log_likelihood(log.arms, log.rewards)
+        terms = log_likelihood(bandit, log)
         if bandit.has_informative_attrition:
             terms = terms + log_attrition_likelihood(bandit, log)
         terms = np.maximum(terms, -700.0)
@@ -219,7 +219,7 @@ def _follows_other_steps(seen: _Seen, likes: Float[Array, "S M"]) -> float:
     model, unless the rewards of other steps do. Neighbouring sessions are subtracted, so that a calendar cancels.
     """
     bandit, log = seen.bandit, seen.log
-    terms = np.maximum(bandit.rewards.log_likelihood(log.arms, log.rewards), -700.0)
+    terms = np.maximum(log_likelihood(bandit, log), -700.0)
     with np.errstate(divide="ignore"):
         others = _normalised(np.log(bandit.weights) + seen.per_session(terms)[seen.owner] - terms)
     near = np.mean([np.roll(seen.whole, -shift, axis=0) for shift in range(1, _NEIGHBOURS + 1)], axis=0)
@@ -337,7 +337,7 @@ def _leaving_beyond_type(seen: _Seen) -> float:
     if left.sum() < _FEW or known.sum() == left.sum():
         return 0.0
     value = bandit.leaving_columns(log.rewards)
-    shares = _normalised(np.log(seen.before) + np.maximum(bandit.rewards.log_likelihood(log.arms, log.rewards), -700.0))
+    shares = _normalised(np.log(seen.before) + np.maximum(log_likelihood(bandit, log), -700.0))
     chance = (shares * bandit.leaving[:, log.arms, value].T).sum(axis=1)
     time = log.steps.astype(np.int64) * (int(value.max()) + 1) + value
     happened, expected = (np.bincount(time, what * known) for what in (left, chance))

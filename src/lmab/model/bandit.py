@@ -140,7 +140,7 @@ class LatentBandit:
 
         Examples:
             >>> import lmab
-            >>> bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5]], step_effects=[0.0, -1.0])
+            >>> bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5]], step_effects=[0.0, 1.0])
             >>> models, index = bandit.step_models(4)
             >>> len(models), index
             (2, array([0, 1, 1, 1]))
