@@ -195,11 +195,11 @@ def test_policies_of_plans_are_restored(rng, tmp_path):
             assert again.policy.act_on(list(history)) == plan.policy.act_on(list(history))
         compact = plan.policy.compact() if hasattr(plan.policy, "compact") else None
         if compact is not None:
-            state, history = compact.start(), []
+            state, seen = compact.start(), list[tuple[int, float]]()
             for reward in (2.0, -1.0, 0.0):
                 arm = compact.act(state)
-                assert arm == plan.policy.act_on(history)
-                state, history = compact.observe(state, arm, reward), [*history, (arm, reward)]
+                assert arm == plan.policy.act_on(seen)
+                state, seen = compact.observe(state, arm, reward), [*seen, (arm, reward)]
 
 
 def test_off_policy_estimates_use_the_model_of_each_step(rng):

@@ -96,8 +96,8 @@ class Categorical:
     def support(self) -> tuple[float, float]:
         return float(self.values.min()), float(self.values.max())
 
-    def channel(self, weights: Float[Array, "M"], bins: int, edges: None = None) -> Channel:
-        """Return the observation model with the values as outcomes; `bins` is ignored."""
+    def channel(self, weights: Float[Array, "M"], bins: int, edges: Float[Array, "A E"] | None = None) -> Channel:
+        """Return the observation model with the values as outcomes; `bins` and `edges` are ignored."""
         return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
 
     def joined(self, others: Sequence[Categorical]) -> Categorical:

@@ -225,8 +225,8 @@ class Problem:
                 f"steps to go 0, ..., {self.horizon}, got {numbers.tolist()}"
             )
         contiguous = np.ascontiguousarray
-        arrays = {"payoffs": contiguous(payoffs), "tables": contiguous(tables), "step_tables": numbers}
-        return replace(self, **arrays, has_own_steps=True)
+        payoffs, tables = contiguous(payoffs), contiguous(tables)
+        return replace(self, payoffs=payoffs, tables=tables, step_tables=numbers, has_own_steps=True)
 
     def step(self, remaining: int) -> Step:
         """Return the payoffs and observations of the step with so many steps to go, itself included."""
