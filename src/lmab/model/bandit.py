@@ -398,10 +398,10 @@ class LatentBandit:
         n_arms, horizon = self._n_distinct(horizon, repeats), whole(horizon)
         if self.step_effects is not None and not self.people_leave and not repeats:
             payoffs = self._arrays_by_steps_to_go(horizon)[0]
-            values = [
+            assigned = [
                 payoffs[np.arange(horizon), _best_assignment(payoffs[:, :, m]), m].sum() for m in range(self.n_types)
             ]
-            return float(self.weights @ values)
+            return float(self.weights @ assigned)
         if self.step_effects is not None or (self.people_leave and repeats):
             return float(self.weights @ known_type_values(*self._arrays_by_steps_to_go(horizon), horizon).best[-1])
         if self.people_leave:
