@@ -18,6 +18,7 @@ sessions that they suit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..data.features import LEFT, WENT_ON
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
-from ..model.belief import log_attrition_likelihood, log_likelihood
+from ..model.belief import expected_rewards, log_attrition_likelihood, log_likelihood
 
 SHOWN, LEAVING, DRIFT, STEP = "shown", "leaving", "drift", "step"
 TESTS = {SHOWN: "selective exposure", LEAVING: "attrition", DRIFT: "drift", STEP: "the effect of the step"}
@@ -140,6 +141,7 @@ _MODELLED = (
     "policy is unknown; either there are more types than fitted, or a rule of the site ends sessions (three right "
     "answers in a row): do not mark such sessions as left.",
 )
+_STEP_MODELLED = "Rewards depend on the step, and the model includes this."
 _MIXTURE = (
     "No drift was found: neither the mixture of types nor the rewards of arms changed over the log.",
     "The mixture of types changed over the log (drift), so the mixture of future sessions is unknown; fit to the "
@@ -173,6 +175,11 @@ class _Seen:
         after = _normalised(prior + total - start[owner])
         before = _normalised(prior + total - terms - start[owner])
         return cls(bandit, log, owner, after, before, after[log.offsets[1:] - 1])
+
+    @cached_property
+    def means(self) -> Float[Array, "S M"]:
+        """Mean reward of every step, by type."""
+        return expected_rewards(self.bandit, self.log)
 
     def per_session(self, values: Float[Array, "S *k"]) -> Float[Array, "N *k"]:
         """Sums over the steps of every session."""
@@ -272,7 +279,7 @@ def _parameter_scores(seen: _Seen) -> Any:
     from scipy.sparse import csr_matrix, hstack
 
     bandit, log, n_types = seen.bandit, seen.log, seen.bandit.n_types
-    error = log.rewards[:, None] - bandit.means.T[log.arms]
+    error = log.rewards[:, None] - seen.means
     values = seen.whole[seen.owner] * error
     rows = np.repeat(seen.owner, n_types)
     columns = (log.arms.astype(np.int64)[:, None] * n_types + np.arange(n_types)).ravel()
@@ -442,13 +449,16 @@ def _step(seen: _Seen) -> Assumption:
     """Test whether rewards of the same arm depend on the step, and say by how much."""
     group = _step_groups(seen.log)
     chance, effect = _within_arms(seen, group)
-    if _deviations(chance) > _FIRES[STEP]:
+    if _deviations(chance) > _FIRES[STEP] and seen.bandit.step_effects is None:
         more, effect = _within_arms(_refitted(seen.log, seen.bandit, seen.bandit.n_types + _MORE_TYPES), group)
         chance = max(chance, more)
     first, last = (getattr(np, end)(seen.log.steps[group == len(effect) - 1]) for end in ("min", "max"))
     names = ["at step 1", *(f"at steps {2**g} to {2 ** (g + 1) - 1}" for g in range(1, len(effect) - 1))]
     names += [f"at steps {first + 1} to {last + 1}"] * (len(effect) > 1)
     size = _size(seen, effect, names)
+    if seen.bandit.step_effects is not None:
+        beyond = f"Rewards of the same arm depend on the step beyond the effects in the model: {size}"
+        return _judged(STEP, _deviations(chance), (_STEP_MODELLED, f"{beyond}; test the policy on live sessions."))
     why = "so a model without an effect of the step cannot predict the reward of a session"
     fires = f"Rewards of the same arm depend on the step: {size}, {why}; test the policy on live sessions."
     return _judged(STEP, _deviations(chance), ("Rewards of the same arm do not depend on the step.", fires))
@@ -492,7 +502,7 @@ def _within_arms(seen: _Seen, group: Integer[Array, "S"]) -> tuple[float, Float[
     """
     bandit, log = seen.bandit, seen.log
     weight = seen.whole[seen.owner]
-    error = weight * (log.rewards[:, None] - bandit.means.T[log.arms])
+    error = weight * (log.rewards[:, None] - seen.means)
     plays = np.zeros((log.n_arms, bandit.n_types))
     np.add.at(plays, log.arms, weight)
     columns, effect = [], np.zeros(int(group.max()) + 1)

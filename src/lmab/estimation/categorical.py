@@ -158,7 +158,8 @@ class CategoricalLog(leave_rates.LeavingLog):
         leaving = None
         if self.letters and bandit.leaving is not None:
             leaving = np.clip(bandit.leaving[:, :, rewards.encode(self.values)], _UNSEEN, 1 - _UNSEEN)
-        return LatentBandit(bandit.weights, Categorical(softer, self.values), leaving=leaving)
+        rewards = Categorical(softer, self.values)
+        return LatentBandit(bandit.weights, rewards, leaving=leaving, step_effects=bandit.step_effects)
 
     # The EM map: expected counts of codes, and their frequencies.
 

@@ -173,7 +173,7 @@ class CountsLog(leave_rates.LeavingLog):
         means, leaving = np.maximum(counts(bandit).means, _LEAST * self.overall), None
         if self.letters and bandit.leaving is not None:
             leaving = np.clip(bandit.leaving, _LEAST, 1 - _LEAST)
-        return LatentBandit(bandit.weights, Counts(means), leaving=leaving)
+        return LatentBandit(bandit.weights, Counts(means), leaving=leaving, step_effects=bandit.step_effects)
 
     # The EM map: expected plays and counts, and their means.
 

@@ -252,10 +252,10 @@ def calibrate(bandit: LatentBandit, sessions: Sessions) -> Calibration:
 
 def predictions(bandit: LatentBandit, sessions: Sessions) -> tuple[Float[Array, "S"], Float[Array, "S"]]:
     """For every step, its expected reward given the session before it, and given nothing."""
-    predicted = np.empty(sessions.n_steps)
+    predicted, means = np.empty(sessions.n_steps), belief.expected_rewards(bandit, sessions)
     for places, beliefs in belief.predictive_beliefs(bandit, sessions):
-        predicted[places] = np.einsum("nm,nm->n", beliefs, bandit.means.T[sessions.arms[places]])
-    return predicted, (bandit.weights @ bandit.means)[sessions.arms]
+        predicted[places] = np.einsum("nm,nm->n", beliefs, means[places])
+    return predicted, means @ bandit.weights
 
 
 def _slope(x: Float[Array, "S"], y: Float[Array, "S"], sessions: Sessions) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
 from ..parallel import SERIAL, Threads, with_one_blas_thread
 from . import leaving as who_leaves
-from . import selection, type_priors
+from . import selection, step_effects, type_priors
 from .assumptions import attrition, exposure, tested
 from .categorical import CategoricalLog
 from .check import Check
@@ -164,6 +164,8 @@ def fit(
         result = _with_type_prior(result, method, rng)
     if selected and not watch.stopped:
         result = _with_selection(result, method, always=selected is True, rng=rng, backend=backend)
+    if capabilities.is_checked and not watch.stopped:
+        result = _with_step_effects(result, rng, watch)
     unasked = None if silent else who_leaves.ignored(leaving, sessions, log, method)
     if unasked is not None:
         result = replace(result, message=f"{result.message}; {unasked}")
@@ -399,6 +401,33 @@ def _with_selection(
         trace=np.array(said.candidate.climb.traces[0]),
         status=Status.CONVERGED if ended else Status.ITERATION_LIMIT,
         message=f"{message}; {said.selection.sentence}",
+    )
+
+
+def _with_step_effects(result: Estimate, rng: np.random.Generator, watch: StopOnce) -> Estimate:
+    """The estimate with effects of the step, if held-out sessions are predicted better with them.
+
+    Draws come from a copy of the generator, so that other fits do not change.
+    """
+    log = result.require_log()
+    if result.selection is not None or result.factors is not None or result.bandit.rewards.values is None:
+        return result
+    found = step_effects.learn(
+        log.sessions, result.bandit, result.type_prior, result.arm_prior, rng=deepcopy(rng), stop=lambda: watch.stopped
+    )
+    if not isinstance(found, step_effects.Fitted):
+        return result
+    prior, bandit = result.type_prior, found.bandit
+    total = log.log_likelihood(bandit) if prior is None else type_priors.log_likelihood(bandit, prior, log.sessions)
+    return replace(
+        result,
+        bandit=bandit,
+        step=found.component,
+        log_likelihood=total,
+        n_parameters=result.n_parameters + found.component.n_parameters,
+        trace=np.array(found.trace),
+        status=Status.CONVERGED if found.converged else Status.ITERATION_LIMIT,
+        message=f"{result.message}; {found.component.summary}",
     )
 
 

@@ -639,9 +639,9 @@ def _below(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "S"]:
     """
     from scipy.special import ndtr
 
-    shares = np.empty(sessions.n_steps)
+    shares, means = np.empty(sessions.n_steps), belief.expected_rewards(bandit, sessions)
     for places, beliefs in belief.predictive_beliefs(bandit, sessions):
-        distances = sessions.rewards[places][:, None] - bandit.means.T[sessions.arms[places]]
+        distances = sessions.rewards[places][:, None] - means[places]
         shares[places] = np.einsum("nm,nm->n", ndtr(distances / bandit.rewards.spread), beliefs)
     return shares
 

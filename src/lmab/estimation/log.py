@@ -596,11 +596,16 @@ class Log(ABC):
 
     def log_likelihood(self, bandit: LatentBandit, passes: Passes = SERIAL) -> float:
         """Total natural log-likelihood of the log."""
+        if bandit.step_effects is not None:  # the codes of the log do not name steps
+            return float(self._by_session(bandit, passes).sum())
         return float(self.expectation(self.pack(bandit), passes)[1][0])
 
     def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
         """log-likelihood of each session under a bandit that was fitted to others, so made to exclude nothing."""
-        edges, arguments = session_edges(self.sessions, 0), (self.sessions, self.possible(bandit))
+        return self._by_session(self.possible(bandit), passes)
+
+    def _by_session(self, bandit: LatentBandit, passes: Passes) -> Float[Array, "N"]:
+        edges, arguments = session_edges(self.sessions, 0), (self.sessions, bandit)
         (logs,) = passes.ordered(_logs, len(edges) - 1, *arguments, edges, work=self.sessions.n_steps)
         return logs
 

@@ -31,6 +31,7 @@ from .information import Information, StandardErrors, standard_errors
 from .log import START, Log, Prior
 from .log_summary import LogSummary
 from .passes import opened
+from .step_effects import StepEffects
 from .traits.surface import Factors
 
 LIKES, FREE = "likes", "free"  # how a site chose what it showed to whom
@@ -293,6 +294,7 @@ class Estimate:
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
     left_out: tuple[str | int, ...] = field(default=(), repr=False)  # rare arms whose steps were not fitted
     selection: Selection | None = field(default=None, repr=False)  # how arms were chosen for types, if fitted
+    step: StepEffects | None = field(default=None, repr=False)  # effects of the step, if the fit includes them
     summarised: LogSummary | None = field(default=None, repr=False)  # in files; see `log_summary`
     columns: tuple[tuple[str, str | int], ...] = field(default=(), repr=False)  # options that read the log, by name
 
@@ -575,6 +577,7 @@ _PARTS: files.Makers = {
             Assumptions,
             Selection,
             LogSummary,
+            StepEffects,
         )
     },
 }

@@ -395,7 +395,7 @@ def learn(
     types = result.bandit if fitted.rows is not None else bandit
     if prior.columns and log.features is not None:
         prior = prior.remembering(log.features)
-    total = _log_likelihood(types, prior, sessions.load())
+    total = log_likelihood(types, prior, sessions)
     return replace(result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known)
 
 
@@ -543,8 +543,9 @@ def _learned(task: Task, encoded: Log, bandit: LatentBandit, fitted: Fitted, don
     return Learned(found, prior, np.nan, n_more, trace, bool(done.converged[0]), (), ())
 
 
-def _log_likelihood(bandit: LatentBandit, prior: TypePrior, log: Sessions) -> float:
-    """The log-likelihood of all sessions, each from its own prior."""
+def log_likelihood(bandit: LatentBandit, prior: TypePrior, sessions: Sessions | Packed) -> float:
+    """Return the log-likelihood of all sessions, each from its own prior."""
+    log = sessions.load()
     persons = np.arange(len(log))
     if prior.keep is not None and log.persons is not None:
         persons = person_numbers(log.persons)

@@ -137,6 +137,13 @@ def log_likelihood(bandit: LatentBandit, sessions: Sessions, steps: slice = slic
     return terms
 
 
+def expected_rewards(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "S M"]:
+    """Return the mean reward of the arm of each row of the log at its step, in every type."""
+    models, index = bandit.step_models(sessions.horizon)
+    means, numbers = np.stack([model.means.T for model in models]), index[sessions.steps]
+    return means[numbers, sessions.arms]
+
+
 def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
     """Return the log of weight times likelihood of each session, for every type; -inf if impossible."""
     with np.errstate(divide="ignore"):
