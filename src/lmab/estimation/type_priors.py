@@ -22,6 +22,7 @@ from ..components.latent_class_model import Expectation, IndependentSessions, La
 from ..components.persons import LinkedSessions, Persons, logit, probability
 from ..components.rewards import Rewards
 from ..data.features import Features, person_numbers
+from ..data.packed import Packed
 from ..data.sessions import Sessions, sample_rows
 from ..model import belief
 from ..model.bandit import LatentBandit
