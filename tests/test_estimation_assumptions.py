@@ -252,8 +252,13 @@ def test_rewards_that_fall_with_the_step_do_not_look_like_types_that_leave():
     log = lmab.Sessions.from_arrays(np.where(gone, -1, arms), np.where(gone, 0.0, rewards), n_arms=4)
     method = lmab.EM(restarts=2, tolerance=1e-4, prior="learned", sweeps=8)
     fitted = lmab.fit(log, n_types=2, method=method, rng=0, check=False, selected=False).bandit
-    assert module.tested(fitted, log).step.fires
+    assert fitted.step_effects is not None
+    assert not module.tested(fitted, log).step.fires
     assert not module.attrition(fitted, log).fires
+    plain = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2, tolerance=1e-4, prior=2.0), rng=0, check=False).bandit
+    assert plain.step_effects is None
+    assert module.tested(plain, log).step.fires
+    assert not module.attrition(plain, log).fires
 
 
 def test_beliefs_are_those_of_the_model_step_by_step():
