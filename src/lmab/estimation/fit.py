@@ -396,7 +396,7 @@ def _with_selection(
         bandit=replace(bandit, leaving=result.bandit.leaving),
         selection=said.selection,
         type_prior=prior,
-        log_likelihood=log.log_likelihood(bandit) if prior is None else type_priors.log_likelihood(bandit, prior, log),
+        log_likelihood=_log_likelihood(log, bandit, prior),
         n_parameters=result.n_parameters + said.selection.n_parameters,
         trace=np.array(said.candidate.climb.traces[0]),
         status=Status.CONVERGED if ended else Status.ITERATION_LIMIT,
@@ -417,18 +417,22 @@ def _with_step_effects(result: Estimate, rng: np.random.Generator, watch: StopOn
     )
     if not isinstance(found, step_effects.Fitted):
         return result
-    prior, bandit = result.type_prior, found.bandit
-    total = log.log_likelihood(bandit) if prior is None else type_priors.log_likelihood(bandit, prior, log.sessions)
+    bandit = found.bandit
     return replace(
         result,
         bandit=bandit,
         step=found.component,
-        log_likelihood=total,
+        log_likelihood=_log_likelihood(log, bandit, result.type_prior),
         n_parameters=result.n_parameters + found.component.n_parameters,
         trace=np.array(found.trace),
         status=Status.CONVERGED if found.converged else Status.ITERATION_LIMIT,
         message=f"{result.message}; {found.component.summary}",
     )
+
+
+def _log_likelihood(log: Log, bandit: LatentBandit, prior: TypePrior | None) -> float:
+    """Return the log-likelihood of a log, each session with its own weights if they depend on features or persons."""
+    return log.log_likelihood(bandit) if prior is None else type_priors.log_likelihood(bandit, prior, log.sessions)
 
 
 def _unexplainable(result: Estimate, method: Estimator) -> str | None:

@@ -562,11 +562,6 @@ def log_likelihood(bandit: LatentBandit, prior: TypePrior, sessions: Sessions | 
     return float(logs.sum() + scales.sum())
 
 
-def log_likelihood(bandit: LatentBandit, prior: TypePrior, log: Log) -> float:
-    """Return the log-likelihood of a log under a bandit and its prior over types."""
-    return _log_likelihood(bandit, prior, log.sessions.load())
-
-
 def design_of(log: Log, bandit: LatentBandit, prior: TypePrior) -> tuple[Design, Float[Array, "D M"]]:
     """Return the design of a fitted prior over a log, with the ridge that suits its coefficients; and these."""
     sessions, coefficients = log.sessions.load(), np.asarray(prior.coefficients)
