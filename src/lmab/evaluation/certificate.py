@@ -20,6 +20,8 @@ THIN = 25  # plays of an arm per type below which data about it are sparse
 _HARDLY = 3.0  # information about the types, in nats per parameter, below which they are weakly identified: see `told`
 _NOTHING = 1e-4  # nats per session that count as no gain
 _NOT_CHECKED = "The latent types were not tested on held-out sessions; `lmab fit` does so by default."
+LEAST_MODELS = 20  # drawn models without which nothing is claimed: the ends of a 90% interval would be their extremes
+_TOO_SHORT = "The time limit left {0} drawn models, and an interval requires 20; give a longer one (--time-limit)."
 _DECIMALS = 4  # at most
 _BETTER_PLAN: dict[str, str] = {
     Status.CERTIFIED: "; plan again with a smaller gap (--gap)",
@@ -127,9 +129,14 @@ class Certificate:
         return [found for found in self.assumptions.values() if found.fires]
 
     @property
+    def _stopped(self) -> bool:
+        """Whether the time limit left too few drawn models for any claim."""
+        return self.left_out > 0 and len(self.draws) < LEAST_MODELS
+
+    @property
     def _earns(self) -> str:
         if self.value is None:
-            why = next((found.sentence for found in self._fired), "The log contradicts an assumption.")
+            why = _TOO_SHORT.format(len(self.draws)) if self._stopped else self._fired[0].sentence
             return f"No confidence interval for this policy: {why[0].lower()}{why[1:]}"
         steps, places = steps_of(self.horizon, people_leave=self.people_leave), self._places
         low, high = (f"{end:.{places}f}" for end in self.value)
@@ -233,7 +240,7 @@ class Certificate:
     @property
     def verdict(self) -> Verdict:
         """Whether a gain was demonstrated: its interval and the held-out check of the fit must agree."""
-        return Verdict(self.gain, self.check, refused=self.gain is None, best_fixed=self.best_fixed)
+        return Verdict(self.gain, self.check, self.gain is None, self.best_fixed, stopped=self._stopped)
 
     @property
     def sure(self) -> bool:
@@ -361,6 +368,7 @@ class Verdict:
     check: Check | None  # held-out check of the fit; None: not computed
     refused: bool = False  # whether a certificate was made that claims no gain
     best_fixed: str = "the best fixed arm or list"  # the baseline in words
+    stopped: bool = False  # whether the time limit left too few drawn models for any claim
 
     @property
     def sure(self) -> bool:
@@ -387,6 +395,8 @@ class Verdict:
 
     @property
     def _about_gain(self) -> str:
+        if self.stopped:
+            return f"{self._no_gain}, because the time limit was too short to estimate its confidence interval."
         if self.refused:
             return f"{self._no_gain}, because the log contradicts an assumption of the model."
         if self.gain is None:

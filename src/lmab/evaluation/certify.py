@@ -30,7 +30,7 @@ from ..planning.exact import Exact
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
 from ..simulation import check_fits
-from .certificate import THIN, Certificate, Ends, Interval, hardly_told, too_few
+from .certificate import LEAST_MODELS, THIN, Certificate, Ends, Interval, hardly_told, too_few
 from .replanning import (
     FLOOR,
     LEARNED_FLOOR,
@@ -100,9 +100,9 @@ def certify(
         n_draws: models drawn in each way.
         rng: where the draws come from.
         backend: where the pass over a packed log runs that the second way needs, as for `lmab.fit`.
-        time_limit: seconds that planning for the drawn models may take. At least 20 models of each way are planned
-            for, by simulation with fewer sessions if that takes too long; the certificate says how many, and its
-            intervals include the error of the simulation. Drawing the models is not limited.
+        time_limit: seconds after which no further drawn model is planned for. If replanning takes long, policies are
+            simulated with fewer sessions, and the intervals include the error of the simulation; then fewer models are
+            planned for. The certificate reports how many, and claims nothing from fewer than 20.
         progress: called after each model with how many were planned for, how many there are, and about how many
             seconds are left.
 
@@ -158,6 +158,8 @@ def certify(
     if estimate.selection is not None:
         assumptions, fired = explained(assumptions), fired - {SHOWN}
     refused = {claim for name in fired for claim in _CLAIMS - _STANDS.get(name, frozenset())}
+    if sum(len(drawn.value) for drawn in found.sets) < LEAST_MODELS:
+        refused = _CLAIMS
     if estimate.check is not None and not estimate.check.agrees:
         refused |= {"optimum", "regret", "gain"}  # bounds on what types could earn need types
     return Certificate(

@@ -38,6 +38,7 @@ from ..policies.histories import InitialStates, start_from_features
 from ..policies.policy import Policy, State
 from ..policies.wrappers import Relabelled
 from .baselines import Baselines, Segment, segments_of
+from .certificate import LEAST_MODELS
 from .decision_tree import (
     Branches,
     Cut,
@@ -53,12 +54,13 @@ from .decision_tree import (
 
 _POOL = 24  # Of many arms so many are planned with: the best of every type and on average, and as many that tell most.
 _MANY = 200  # arms
+_NEVER = -700.0  # logs of likelihoods below this count as this
 WRITTEN_OUT = 10_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
-_LEAST_CROWD = 64  # simulated sessions if time is short; intervals add the standard error
-_PLAYS = 3  # simulations for a drawn model: of the plan, and of its own plan on it and on the estimate
+_LEAST_CROWD = 64  # simulated sessions if time is short, and two of each type; intervals add the standard error
+_ALIKE = 0.5  # share of the crowd that must count for a drawn model, or the plan is simulated anew for it
+_FIRST_PLAY = 0.25  # share of the time that is left for simulating the plan on the estimate
 _AS_LONG = 2.0  # times as long as writing out the plan takes replanning for a model, about
-LEAST_MODELS = 20  # drawn models of a set that are planned for whatever the time limit is
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
 Progress = Callable[[int, int, float], None]  # models planned for, models in all, and seconds that are left, about
 _Model = TypeVar("_Model")
@@ -68,8 +70,8 @@ LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms
 class Pace:
     """Time limit and progress of replanning.
 
-    Every set of drawn models gets an equal part of the time that is left, and at least 20 of its models are planned
-    for.
+    Every set of drawn models gets an equal part of the time that is left. One of its models is planned for in any
+    case, and no further one that would not be finished in time.
     """
 
     def __init__(
@@ -80,14 +82,18 @@ class Pace:
         self._planned, self._spent = 0, 0.0
         self.left_out = 0  # models that were drawn and not planned for
 
+    @property
+    def per_model(self) -> float:
+        """Seconds of work for each model that take half of the time that is left, for the least number of models."""
+        return 0.5 * max(self.left, 0.0) / (LEAST_MODELS * max(self._n_sets, 1))
+
     def affordable(self, seconds: float) -> float:
         """Return the share of some work for each model that leaves time for the least number of models.
 
         Args:
-            seconds: time that the work takes for one model; half of the time that is left may be spent on it.
+            seconds: time that the work takes for one model.
         """
-        least = seconds * LEAST_MODELS * max(self._n_sets, 1)
-        return min(0.5 * max(self.left, 0.0) / least, 1.0) if least > 0 else 1.0
+        return min(self.per_model / seconds, 1.0) if seconds > 0 else 1.0
 
     @property
     def left(self) -> float:
@@ -98,9 +104,10 @@ class Pace:
         """Yield the models of a set, n in all, as long as there is time for it."""
         began = perf_counter()
         until, self._n_sets = began + (self._until - began) / max(self._n_sets, 1), self._n_sets - 1
+        start = began
         for i, model in enumerate(drawn):
-            start = perf_counter()
-            if i >= LEAST_MODELS and start > until:
+            took, start = perf_counter() - start, perf_counter()
+            if i > 0 and start + took > until:
                 self.left_out += n - i
                 self._ahead -= n - i
                 return
@@ -110,6 +117,31 @@ class Pace:
             if self._progress is not None:
                 left = min(self._spent / self._planned * self._ahead, max(self._until - perf_counter(), 0.0))
                 self._progress(self._planned, self._planned + self._ahead, left)
+
+
+class TimedDecisions:
+    """The decisions of a policy, refused with `TooLarge` as soon as they would take longer than some seconds."""
+
+    def __init__(self, policy: Policy, seconds: float) -> None:
+        self._policy, self._seconds = policy, seconds
+        self._spent, self._decided = 0.0, 0
+        self.adaptive, self.order_free = policy.adaptive, policy.order_free
+
+    def start(self, n: int) -> State:
+        return self._policy.start(n)
+
+    def act(self, state: State) -> Any:
+        """Decide for all rows, unless time for so many is not left, as far as decisions before tell."""
+        rows = len(state.memory)
+        if self._spent + rows * self._spent / max(self._decided, 1) > self._seconds:
+            raise TooLarge(f"decisions after {rows:,} histories take more than the {self._seconds:.3g} s that are left")
+        began = perf_counter()
+        arms = self._policy.act(state)
+        self._spent, self._decided = self._spent + perf_counter() - began, self._decided + rows
+        return arms
+
+    def observe(self, state: State, arm: Any, reward: Any) -> State:
+        return self._policy.observe(state, arm, reward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +255,8 @@ class Replanner:
         """Return the estimate with rewards as they are cut, and the tree of the plan on it."""
         model = LatentBandit(bandit.weights, discrete(bandit.rewards, self._cut), leaving=bandit.leaving)
         roots = InitialStates(self._groups.state, self._groups.mass)
-        return model, unroll(self._plan.policy, model, self._plan.horizon, limit=WRITTEN_OUT, roots=roots)
+        policy = TimedDecisions(self._plan.policy, self.pace.per_model / _AS_LONG)
+        return model, unroll(policy, model, self._plan.horizon, limit=WRITTEN_OUT, roots=roots)
 
     @property
     def stderr(self) -> float:
@@ -410,17 +443,11 @@ class CrowdReplanner:
         self.values, self.leaves = bandit.rewards.values, bandit.leaving is not None
         self.baselines = _baselines(plan, bandit, self._groups)
         self._crowds: dict[int, Crowd] = {}
-        self._size = _CROWD
-        began = perf_counter()
-        found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
-        share = self.pace.affordable(_PLAYS * (perf_counter() - began))
-        if share < 1:
-            self._size = max(round(share * _CROWD), min(_LEAST_CROWD, _CROWD))
-            self._crowds = {}
-            found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
-        self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
         vectors = isinstance(plan.policy, VectorPolicy) and plan.repeats and bandit.rewards.discrete
         self._tree = merged(plan.policy, bandit, self._groups.mass) if vectors else None  # type: ignore[arg-type]
+        self._size = _CROWD if math.isinf(self.pace.left) else self._affordable_size()
+        found = self._played_plan = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
+        self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
 
     def replan(
         self, weights: Float[Array, "B *G M"], families: Sequence[Any], leaving: Sequence[Any] | None = None
@@ -433,6 +460,19 @@ class CrowdReplanner:
         same_way = self._replanned(self._groups.priors, self._bandit)[0]
         beside = _beside(self.baselines, self._groups, weights[: len(rows)], families[: len(rows)], leaving)
         return replace(found, reference=max(same_way, float(found.transferred.max())), baselines=beside)
+
+    def _affordable_size(self) -> int:
+        """Return how many sessions can be simulated in time, judged by a crowd of the least size."""
+        n_kinds = self._bandit.n_types * len(self._groups)
+        self._size = least = min(max(_LEAST_CROWD, 2 * n_kinds), _CROWD)
+        rng, self._rng = self._rng, self._rng.spawn(1)[0]  # so that drawing this crowd changes no later one
+        began = perf_counter()
+        self._played_plan = self._play(self._plan.policy, self._bandit, self._groups.priors, self._groups.start)
+        played = perf_counter()
+        self._one(self._groups.priors, self._bandit.rewards, self._bandit.leaving)
+        one, self._crowds, self._rng = perf_counter() - played, {}, rng
+        once = _FIRST_PLAY * max(self.pace.left, 0.0) / (played - began) if played > began else math.inf
+        return int(np.clip(least * min(once, self.pace.per_model / one if one > 0 else math.inf), least, _CROWD))
 
     def started(self, stays: Float[Array, "Z"]) -> float | None:
         """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
@@ -459,8 +499,11 @@ class CrowdReplanner:
     def _one(
         self, weights: Float[Array, "*G M"], family: Any, left: Float[Array, "M A Z"] | None = None
     ) -> tuple[float, ...]:
-        model = LatentBandit(_total(self._groups.masses(weights)), family, leaving=left)
-        value = self._play(self._plan.policy, model, weights, self._groups.start)
+        mass = self._groups.masses(weights)
+        model = LatentBandit(_total(mass), family, leaving=left)
+        value = self._played_plan.on(model, mass, self._bandit, self._groups.mass)
+        if value is None:
+            value = self._play(self._plan.policy, model, weights, self._groups.start)
         own, transferred, share = self._replanned(weights, model)
         fixed, among_played = fixed_choices(model, self._plan, self._played)
         if own <= value.value:
@@ -534,12 +577,39 @@ class TraitsReplanner:
 
 
 @dataclass(frozen=True, eq=False)
+class Histories:
+    """The sessions that a crowd played with a policy, and how much each counts."""
+
+    groups: Integer[Array, "n"]
+    shares: Float[Array, "n"]  # sum to 1
+    arms: Integer[Array, "n H"]
+    rewards: Float[Array, "n H-1"]  # The last reward decides nothing.
+
+    def reached(self, model: LatentBandit, mass: Float[Array, "G M"]) -> Float[Array, "n H M"]:
+        """Return the probability of each type, and of the rewards before each step in it, for the arms played."""
+        n, horizon = self.arms.shape
+        rows = self.arms[:, :-1].ravel(), self.rewards.ravel()
+        each = np.exp(np.maximum(model.rewards.log_likelihood(*rows), _NEVER)).reshape(n, horizon - 1, -1)
+        before = np.concatenate([np.ones((n, 1, each.shape[2])), np.cumprod(each, axis=1)], axis=1)
+        return mass[self.groups][:, None] / mass.sum(axis=1)[self.groups, None, None] * before
+
+    def stays(self, model: LatentBandit) -> Float[Array, "n H M"] | float:
+        """Return the probability that a session of each type is not over before each step."""
+        if model.leaving is None:
+            return 1.0
+        n = len(self.arms)
+        each = 1 - model.leaving[:, self.arms[:, :-1], model.leaving_columns(self.rewards.ravel()).reshape(n, -1)]
+        return np.cumprod(np.concatenate([np.ones((n, 1, model.n_types)), np.moveaxis(each, 0, 2)], axis=1), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
 class Earned:
     """Of one session on average."""
 
     by_arm: Float[Array, "A"]  # what each arm earned
     plays: Float[Array, "A"]
     stderr: float  # Standard error of the value, because the crowd is finite.
+    histories: Histories
 
     @property
     def value(self) -> float:
@@ -548,6 +618,29 @@ class Earned:
     def share_of(self, arms: Bool[Array, "A"]) -> float:
         """The share of some arms in what is earned."""
         return float(self.by_arm[arms].sum() / self.value) if self.value > 0 else 0.0
+
+    def on(
+        self, model: LatentBandit, mass: Float[Array, "G M"], own: LatentBandit, own_mass: Float[Array, "G K"]
+    ) -> Earned | None:
+        """Return what the same policy earns on another model, from the same sessions by importance weighting.
+
+        A session counts by how much likelier its rewards are on the model than on `own`, on which it was played. None
+        if fewer than half of the sessions count effectively; then the policy must be played on the model.
+        """
+        seen = self.histories
+        there, here = seen.reached(model, mass), seen.reached(own, own_mass)
+        ratios = seen.shares[:, None] * there.sum(axis=2) / here.sum(axis=2)
+        total = ratios.sum(axis=0)
+        if (total**2 < _ALIKE * len(ratios) * (ratios**2).sum(axis=0)).any():
+            return None
+        more = self._by_arm(model, there * seen.stays(model) / (here.sum(axis=2) * total)[:, :, None])
+        less = self._by_arm(own, here * seen.stays(own) / here.sum(axis=2)[:, :, None])
+        return replace(self, by_arm=self.by_arm + more - less)
+
+    def _by_arm(self, model: LatentBandit, chances: Float[Array, "n H M"]) -> Float[Array, "A"]:
+        arms = self.histories.arms
+        earned = self.histories.shares[:, None] * (chances * model.means.T[arms]).sum(axis=2)
+        return np.bincount(arms.ravel(), earned.ravel(), minlength=len(self.by_arm))
 
 
 @dataclass(frozen=True, eq=False)
@@ -594,15 +687,17 @@ class Crowd:
         left: Bool[Array, "n A"] = np.ones((n, n_arms), bool)
         shares = mass[self.groups, self.types] * (mass.size / n)
         paid, plays, sums = np.zeros(n_arms), np.zeros(n_arms), np.zeros(n)
+        seen = Histories(self.groups, shares, np.zeros((n, horizon), np.int64), np.zeros((n, horizon - 1)))
         for step in range(horizon):
             arms = np.asarray(policy.act(state) if repeats else policy.act(state, allowed=left))
             left[everyone, arms] = False
+            seen.arms[:, step] = arms
             earned = shares * model.means[self.types, arms]
             sums += earned
             paid += np.bincount(arms, earned, minlength=n_arms)
             plays += np.bincount(arms, shares, minlength=n_arms)
             if step < horizon - 1:
-                rewards = model.rewards.quantile(self.types, arms, self.luck[:, step])
+                rewards = seen.rewards[:, step] = model.rewards.quantile(self.types, arms, self.luck[:, step])
                 state = policy.observe(state, arms, rewards)
                 if model.leaving is not None:
                     shares = shares * (1 - model.leaving[self.types, arms, model.leaving_columns(rewards)])
@@ -610,7 +705,7 @@ class Crowd:
                     shares = shares * stays[encode_values(model.rewards.values, rewards)]
         kinds = self.groups * model.n_types + self.types
         means = np.bincount(kinds, sums) / np.bincount(kinds)
-        return Earned(paid, plays, float(np.sqrt(((sums - means[kinds]) ** 2).sum())))
+        return Earned(paid, plays, float(np.sqrt(((sums - means[kinds]) ** 2).sum())), seen)
 
 
 @dataclass(frozen=True, eq=False)
