@@ -1,4 +1,4 @@
-"""Thousands of arms, 50 to 10,000: fit, check, choice of types, plans with and without repeats, certificate, decisions.
+"""Thousands of arms, 50 to 10,000: fit, check, choice of types, plans with and without repeats, assessment, decisions.
 
 100,000 sessions of 10 steps, 6 types, 5 values, arms played at random. *stars*: how much a type likes an arm is a
 quality plus four tastes; *unrelated*: every type draws what an arm pays anew, which is the hardest to plan for. Every
@@ -156,7 +156,7 @@ def _decide(policy: Any) -> None:
 def certified(kind: str, n_arms: int, folder: Path) -> Rows:
     _warm()
     model, plan = (lmab.load(folder / f"{name}{kind}-{n_arms}.lmab") for name in ("", "plan-"))
-    found = timed(partial(lmab.certify, model, plan, log_of(instance(kind, n_arms)), rng=0))
+    found = timed(partial(lmab.assess, model, plan, log_of(instance(kind, n_arms)), rng=0))
     low, high = found.result.value or (np.nan, np.nan)
     return {"certificate": found.used, "certificate/MB": _megabytes(), "value/low": low, "value/high": high}
 

@@ -1,4 +1,4 @@
-"""What a certificate costs once the kernels are loaded; no peer has one. How often it holds: `study_certificate`."""
+"""What an assessment costs once the kernels are loaded; no peer has one. How often it holds: `study_certificate`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main() -> Rows:
         estimate = lmab.fit(log, n_types=truth.n_types, method=lmab.EM(prior=2.0), rng=rng)
         plan = lmab.plan(estimate.bandit, horizon=horizon)
         second = fastest(estimate.information, repeats=5)
-        whole = fastest(partial(lmab.certify, estimate, plan, log, rng=rng), repeats=1 if key == "long" else 5)
+        whole = fastest(partial(lmab.assess, estimate, plan, log, rng=rng), repeats=1 if key == "long" else 5)
         print(
             f"{name}, {n_sessions} sessions of {horizon} steps, 100 draws: {whole.wall:.3f} s ({whole.used:.3f} s of "
             f"one core), of which second derivatives {second.wall:.3f} s"

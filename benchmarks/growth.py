@@ -68,7 +68,7 @@ def picture(runs: Mapping[str, Measured]) -> str:
 
 
 def arms_picture(runs: Mapping[str, Measured]) -> str:
-    """Seconds of fit, check, certificate and plan by the number of arms, as an SVG with logarithmic axes."""
+    """Seconds of fit, check, assessment and plan by the number of arms, as an SVG with logarithmic axes."""
     found: dict[str, dict[int, float]] = {part: {} for part in _PARTS}
     for match, value in ((_ARMS.fullmatch(name), value) for name, value in runs["arms"].rows.items()):
         if match and match[2] in found:

@@ -1,4 +1,4 @@
-"""How often certificates hold on fresh data: `python -m benchmarks.study_certificate [--sets 60] [--rows FILE]`.
+"""How often assessments hold on fresh data: `python -m benchmarks.study_certificate [--sets 60] [--rows FILE]`.
 
 Every row of the study draws a truth and a log, fits, plans and certifies, and compares the three intervals with the
 truth. Rows go to FILE as they are done (one JSON object per line), and those already there are not done again.
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def run(case: Case, seed: int) -> dict[str, Any]:
-    """One data set: what the certificate said, and what is true."""
+    """One data set: what the assessment said, and what is true."""
     rng = np.random.default_rng([seed, case.n_sessions, case.horizon, *case.truth.encode()])
     truth = PROBING if case.truth == "probing" else lmab.random_bandit(*map(int, case.truth.split()[1:]), rng=rng)
     log = lmab.simulate(truth, lmab.Uniform(truth.n_arms), n_sessions=case.n_sessions, horizon=case.horizon, rng=rng)
@@ -66,23 +66,23 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     estimate = lmab.fit(log, n_types=n_types, method=lmab.EM(prior=case.prior, threads=1), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=case.horizon)
     start = time.perf_counter()
-    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    assessment = lmab.assess(estimate, plan, log, rng=rng)
     seconds = time.perf_counter() - start
-    if certificate.value is None or certificate.optimum is None or certificate.regret is None:  # a false alarm
+    if assessment.value is None or assessment.optimum is None or assessment.regret is None:  # a false alarm
         return asdict(case) | {"seed": seed, "value": None, "optimum": None, "regret": None}
     best = lmab.plan(truth, horizon=case.horizon, method=lmab.Certified(gap=0.001))
     value = lmab.evaluate(plan.policy, truth, horizon=case.horizon).mean
     optimum = (best.lower, best.upper)  # held only if both ends are
     return asdict(case) | {
         "seed": seed,
-        "value": certificate.value[0] <= value <= certificate.value[1],
-        "optimum": certificate.optimum[0] <= optimum[0] and optimum[1] <= certificate.optimum[1],
-        "regret": optimum[1] - value <= certificate.regret[1],
+        "value": assessment.value[0] <= value <= assessment.value[1],
+        "optimum": assessment.optimum[0] <= optimum[0] and optimum[1] <= assessment.optimum[1],
+        "regret": optimum[1] - value <= assessment.regret[1],
         "true": [value, *optimum],
-        "said": [*certificate.value, *certificate.optimum, certificate.regret[1]],
-        "planning_gap": certificate.planning_gap,
-        "floored": certificate.n_floored / certificate.n_parameters,
-        "steps_per_parameter": log.n_steps / certificate.n_parameters,
+        "said": [*assessment.value, *assessment.optimum, assessment.regret[1]],
+        "planning_gap": assessment.planning_gap,
+        "floored": assessment.n_floored / assessment.n_parameters,
+        "steps_per_parameter": log.n_steps / assessment.n_parameters,
         "seconds": seconds,
     }
 

@@ -1,10 +1,10 @@
-"""How often certificates hold on logs of many kinds: `python -m benchmarks.study_coverage [--logs 60] [cells ...]`.
+"""How often assessments hold on logs of many kinds: `python -m benchmarks.study_coverage [--logs 60] [cells ...]`.
 
 Every row draws a fresh truth and a log, fits with the learned prior, plans, certifies, and compares the four intervals
-with the truth; the certificate of version 0.1 (Laplace draws around two pseudo-plays) stands beside it on the first
+with the truth; the assessment of version 0.1 (Laplace draws around two pseudo-plays) stands beside it on the first
 logs of the older cells. Rows go to `docs/coverage/rows.jsonl` as they are done, and those already there are not done
 again, so that the study can be stopped and continued. `--table` only makes the table, which goes to
-`docs/certificate.md` too. Set OPENBLAS_NUM_THREADS=1: small matrices gain nothing from threads.
+`docs/assessment.md` too. Set OPENBLAS_NUM_THREADS=1: small matrices gain nothing from threads.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from lmab.evaluation.replanning import Replanner, laplace
 from . import rows as stored
 
 ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "rows.jsonl"
-PAGE = ROWS.parent.parent / "certificate.md"
+PAGE = ROWS.parent.parent / "assessment.md"
 README = PAGE.parent.parent / "README.md"
 _CLAIMS = ("value", "optimum", "regret", "gain")
 _MARKS = "<!-- coverage -->", "<!-- /coverage -->"
-_BASELINE = 20  # logs of an older cell on which version 0.1's certificate stands beside
+_BASELINE = 20  # logs of an older cell on which version 0.1's assessment stands beside
 _HELD = 0.85  # share of the logs in which a claim must hold
 _SEED, _LATER = 53_000, 59_000  # other seeds were used for tuning; the second one where a rule was changed after a run
 _NEW = 79_000  # cells that joined with the law of arms and the tests of assumptions, or changed by them
@@ -162,7 +162,7 @@ class Cell:
     strength: float = 3.0  # of a site that shows each type what it likes: chances go with exp(strength * mean)
     repeats: bool = True
     selected: bool | str = False  # whether types may explain which arms were shown
-    warns: bool = False  # a failure counts as held where the certificate warned
+    warns: bool = False  # a failure counts as held where the assessment warned
     seed: int = _SEED
 
 
@@ -277,7 +277,7 @@ def _greedy(truth: lmab.LatentBandit, n: int, steps: int, rng: np.random.Generat
 
 
 def run(name: str, log_number: int) -> dict[str, Any]:
-    """One log: what the certificate said, and what is true."""
+    """One log: what the assessment said, and what is true."""
     cell = CELLS[name]
     rng = np.random.default_rng([cell.seed, log_number, *name.encode()])
     truth = cell.truth(rng, cell.n_types, cell.n_arms)
@@ -289,7 +289,7 @@ def run(name: str, log_number: int) -> dict[str, Any]:
     said = {"rewards": "gaussian"} if not truth.rewards.discrete else {"values": truth.rewards.values}
     estimate = lmab.fit(log, n_types=number, method=method, rng=rng, selected=cell.selected, check=False, **said)
     plan = lmab.plan(estimate.bandit, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
-    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    assessment = lmab.assess(estimate, plan, log, rng=rng)
     seconds = time.process_time() - start
     best = lmab.plan(truth, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
     value, fixed = _value(plan, truth), truth.best_fixed(cell.horizon, cell.repeats)
@@ -301,25 +301,25 @@ def run(name: str, log_number: int) -> dict[str, Any]:
         "types": estimate.n_types,
         "share": value / best.lower,
         "promise": plan.lower / value,
-        "value": _held(certificate.value, value, value),
-        "optimum": _held(certificate.optimum, best.lower, best.upper),
-        "regret": _held(certificate.regret, best.lower - value, np.inf),
-        "gain": _held(certificate.gain, value - fixed - slack, value - fixed + slack),
-        "width": _width(certificate.value),
-        "widths": [_width(claim) for claim in (certificate.optimum, certificate.regret, certificate.gain)],
-        "ends": [certificate.value, certificate.optimum, certificate.regret, certificate.gain],
+        "value": _held(assessment.value, value, value),
+        "optimum": _held(assessment.optimum, best.lower, best.upper),
+        "regret": _held(assessment.regret, best.lower - value, np.inf),
+        "gain": _held(assessment.gain, value - fixed - slack, value - fixed + slack),
+        "width": _width(assessment.value),
+        "widths": [_width(claim) for claim in (assessment.optimum, assessment.regret, assessment.gain)],
+        "ends": [assessment.value, assessment.optimum, assessment.regret, assessment.gain],
         "true": [value, best.lower, fixed],
-        "narrow": _narrow(certificate.draws),
-        "told": certificate.told,
+        "narrow": _narrow(assessment.draws),
+        "told": assessment.told,
         "warned": bool(
-            certificate.thin
-            or certificate.too_few
-            or certificate.reacts
-            or certificate.n_unplayed
-            or certificate.hardly_told
+            assessment.thin
+            or assessment.too_few
+            or assessment.reacts
+            or assessment.n_unplayed
+            or assessment.hardly_told
         )
-        or any(found.fires for found in certificate.assumptions.values()),
-        "fires": [name for name, found in certificate.assumptions.items() if found.fires],
+        or any(found.fires for found in assessment.assumptions.values()),
+        "fires": [name for name, found in assessment.assumptions.items() if found.fires],
         "seconds": seconds,
     }
     older = cell.seed in (_SEED, _LATER) and log_number < _BASELINE
@@ -348,7 +348,7 @@ def _narrow(draws: np.ndarray, n_draws: int = 100) -> list[tuple[float, float]]:
 def _version_0_1(
     cell: Cell, truth: lmab.LatentBandit, log: lmab.Sessions, best: lmab.Plan, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """The certificate of version 0.1, where it had one."""
+    """The assessment of version 0.1, where it had one."""
     if cell.more == "auto" or not truth.rewards.discrete:
         return {}
     method = lmab.EM(prior=2.0, tolerance=1e-6, threads=1)
@@ -409,7 +409,7 @@ def sentence(rows: list[dict[str, Any]]) -> str:
     quiet = [row for name in new for row in groups[name] if row["told"] is not None]  # one type is not tested
     false = sum(bool(row["fires"]) for row in quiet)
     return (
-        f"on {_range(counts)} simulated logs of each of {len(new)} kinds, the four 90% intervals of a certificate "
+        f"on {_range(counts)} simulated logs of each of {len(new)} kinds, the four 90% intervals of an assessment "
         f"cover the true values in {average} of the cases on average, and in at least {least} for every interval and "
         f"kind; on 60 logs of each of {len(old)} older kinds in {before}. Four assumptions (exposure, attrition, "
         f"drift, effect of the step) are tested on the log, and claims that it contradicts are refused; others are not "
@@ -551,7 +551,7 @@ def _write(page: Path, text: str) -> None:
 
 
 def page_of(rows: list[dict[str, Any]]) -> str:
-    """The tables of the page about certificates."""
+    """The tables of the page about assessments."""
     return f"\n{table(rows)}\n\n{beside(rows)}\n\n{promises(rows)}\n\n{shorter(rows)}\n"
 
 

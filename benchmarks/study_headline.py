@@ -106,7 +106,7 @@ def run(name: str, split: int) -> dict[str, Any]:
     began = time.process_time()
     estimate = lmab.fit(log, rng=split)
     plan = lmab.plan(estimate, horizon=study.horizon, repeats=False)
-    certificate = None if plan.fixed else lmab.certify(estimate, plan, log, rng=split)  # no gain is claimed of a list
+    assessment = None if plan.fixed else lmab.assess(estimate, plan, log, rng=split)  # no gain is claimed of a list
     seconds = time.process_time() - began
     means = np.bincount(log.arms, log.rewards, minlength=len(labels)) / np.bincount(log.arms, minlength=len(labels))
     popular = answers[kept][:, np.argsort(-means, kind="stable")[: study.horizon]].sum(axis=1)
@@ -114,8 +114,8 @@ def run(name: str, split: int) -> dict[str, Any]:
     gain = earned - popular
     return {
         "popular": float(popular.mean()), "policy": float(earned.mean()), "gain": float(gain.mean()),
-        "stderr": float(gain.std(ddof=1) / np.sqrt(len(gain))), "claimed": certificate and certificate.gain,
-        "sure": certificate is not None and certificate.sure,
+        "stderr": float(gain.std(ddof=1) / np.sqrt(len(gain))), "claimed": assessment and assessment.gain,
+        "sure": assessment is not None and assessment.sure,
         "types": estimate.n_types, "fixed": plan.fixed, "logged": len(logged), "kept": len(kept),
         "arms": len(labels), "seconds": round(seconds, 1),
     }  # fmt: skip

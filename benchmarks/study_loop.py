@@ -4,7 +4,7 @@
 
 Thirty nights with fits, plans and the canary's rule, without server and store. Weekdays pay differently, and the shares
 of the types drift. On night 8 an arm is opened that is the best for one type. On night 16 somebody gives a share of the
-sessions to a plan that earns about 10% less. No certificate keeps a plan away, so the canary is the only test. Rows go
+sessions to a plan that earns about 10% less. No assessment keeps a plan away, so the canary is the only test. Rows go
 to `docs/benchmarks/loops.jsonl` as they are done; the picture of the docs is drawn from there.
 """
 

@@ -3,7 +3,7 @@
     python -m benchmarks.study_loop_store --loops 2 --store
 
 The same people, weekdays, drift, new arm and bad plan; the arm is opened and the bad plan promoted by the calls that
-HTTP makes. Certificates keep plans away, too. There are few loops, because one takes half a minute of processor time;
+HTTP makes. Assessments keep plans away, too. There are few loops, because one takes half a minute of processor time;
 `study_loop` has the many. Rows go to `docs/benchmarks/loops_served.jsonl` as they are done.
 """
 

@@ -1,7 +1,7 @@
 """What is known before a session: `python -m benchmarks.study_people [coverage] [gain] [keep] ...`.
 
 Every row draws a fresh truth and a log whose types depend on features, or whose persons come back, and compares what is
-learned with the truth. `coverage`: how often the claims of certificates hold, which are means over people. `gain`: what
+learned with the truth. `coverage`: how often the claims of assessments hold, which are means over people. `gain`: what
 policies earn with and without features. `short`: the error of the means where sessions are too short for the types.
 `useless`: what columns that tell nothing cost. `keep`: the probability that a type is kept; `keep-given`: the same
 where the types are known, and its standard error. `plans`: the time of one plan for 64 priors beside that of one plan,
@@ -80,7 +80,7 @@ def known_people(cell: Cell, rng: np.random.Generator) -> tuple[lmab.LatentBandi
 
 
 def coverage(name: str, number: int) -> Row:
-    """Whether the four claims of a certificate hold on one log."""
+    """Whether the four claims of an assessment hold on one log."""
     cell = CELLS[name]
     rng = np.random.default_rng([_SEED, list(CELLS).index(name), number])
     truth, prior = known_people(cell, rng)
@@ -90,7 +90,7 @@ def coverage(name: str, number: int) -> Row:
     began = time.process_time()
     estimate = lmab.fit(log, n_types=cell.n_types, method=lmab.EM(restarts=8), check=False, rng=rng)
     plan = lmab.plan(estimate, horizon=cell.horizon)
-    certificate = lmab.certify(estimate, plan, log, n_draws=50, rng=rng)
+    assessment = lmab.assess(estimate, plan, log, n_draws=50, rng=rng)
     seconds = time.process_time() - began
     everybody: dict[str, Any] = {"type_prior": prior, "features": log.features}
     value = lmab.evaluate(plan, truth, horizon=cell.horizon, **everybody).mean
@@ -103,10 +103,10 @@ def coverage(name: str, number: int) -> Row:
               "regret": (best.lower - value, best.upper - value)}  # fmt: skip
     held = {}
     for claim, (low, high) in truths.items():
-        interval = getattr(certificate, claim)
+        interval = getattr(assessment, claim)
         held[claim] = interval is None or bool(interval[0] <= high + 1e-9 and low - 1e-9 <= interval[1])
     kept = estimate.type_prior is not None
-    width = None if certificate.value is None else certificate.value[1] - certificate.value[0]
+    width = None if assessment.value is None else assessment.value[1] - assessment.value[0]
     return {**held, "kept": kept, "earned": value, "best": best.upper, "fixed": fixed, "width": width,
             "seconds": round(seconds, 2)}  # fmt: skip
 

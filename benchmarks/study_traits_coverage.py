@@ -1,9 +1,9 @@
-"""How often the certificate of a traits fit holds: `python -m benchmarks.study_traits_coverage [--logs 60] [--store]`.
+"""How often the assessment of a traits fit holds: `python -m benchmarks.study_traits_coverage [--logs 60] [--store]`.
 
 Every row draws a fresh truth (two factors, 30 arms) and a log of five random arms per session, fits, plans greedily
 without repeats, certifies, and compares the intervals for the value and the gain over the best fixed list, claimed at
 90%, with what 20,000 people of the truth earn. Rows go to FILE as they are done, and those already there are not done
-again. The seeds are other ones than those that the rule of the certificate was chosen on.
+again. The seeds are other ones than those that the rule of the assessment was chosen on.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def run(case: Case, seed: int) -> dict[str, Any]:
-    """One log, with its certificate and the truth."""
+    """One log, with its assessment and the truth."""
     rng = np.random.default_rng([_SEED, case.n_sessions, seed])
     truth = Truth(rng.normal(0, 0.7, N_ARMS), rng.normal(0, 0.7, (N_ARMS, 2)))
     arms = rng.random((case.n_sessions, N_ARMS)).argsort(axis=1)[:, :HORIZON]
@@ -70,7 +70,7 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     start = time.process_time()
     estimate = lmab.fit(log, method=METHOD, rng=rng, check=False)
     plan = lmab.plan(estimate, horizon=HORIZON, repeats=False, method=lmab.QMDP())
-    found = lmab.certify(estimate, plan, log, rng=rng)
+    found = lmab.assess(estimate, plan, log, rng=rng)
     seconds = time.process_time() - start
     value, gain = earned(plan.policy, truth, rng)
     assert estimate.factors is not None

@@ -220,13 +220,13 @@ def way(name: str, folder: Path) -> list[list[str]]:
     """The commands that take a log the whole way, from its file to its report."""
     log, place = LOGS[name], folder / LOGS[name].file
     model, policy, proof, page = (
-        str(folder / f"{name}-{part}") for part in ("model.lmab", "policy.lmab", "certificate.lmab", "report.html")
+        str(folder / f"{name}-{part}") for part in ("model.lmab", "policy.lmab", "assessment.lmab", "report.html")
     )
     return [
         ["fit", str(place), *log.columns, *log.fit, "-o", model],
         ["plan", model, "--horizon", str(log.horizon), *log.plan, "-o", policy],
-        ["evaluate", policy, "--certify", str(place), *log.columns, "--save-certificate", proof],
-        ["report", model, policy, "--certificate", proof, "-o", page],
+        ["evaluate", policy, "--assess", str(place), *log.columns, "--save-assessment", proof],
+        ["report", model, policy, "--assessment", proof, "-o", page],
     ]
 
 

@@ -65,7 +65,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _count_processor_time() -> None:
-    """Let time limits of plans and certificates count processor time, so that a busy machine changes no result."""
+    """Let time limits of plans and assessments count processor time, so that a busy machine changes no result."""
     from lmab.evaluation import replanning
     from lmab.planning import exact, problem
     from lmab.testing import planners
@@ -142,24 +142,24 @@ def event_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificates of the command line from few models, for tests that do not ask how wide their intervals are."""
-    from lmab.evaluation.certify import certify
+    """Assessments of the command line from few models, for tests that do not ask how wide their intervals are."""
+    from lmab.evaluation.assess import assess
 
     for command in ("evaluate", "fit", "report"):
-        monkeypatch.setattr(f"lmab.cli.{command}.certify", functools.partial(certify, n_draws=20))
+        monkeypatch.setattr(f"lmab.cli.{command}.assess", functools.partial(assess, n_draws=20))
 
 
 @pytest.fixture
 def light_work(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the searches and checks of fits and certificates, for tests that ask only whether code runs."""
+    """Shorten the searches and checks of fits and assessments, for tests that ask only whether code runs."""
     import lmab
 
     briefly = lmab.EM(restarts=2, tolerance=1e-3, sweeps=8)
     monkeypatch.setitem(inspect.unwrap(lmab.fit).__kwdefaults__, "method", briefly)
     for method in ("fit._METHOD", "cross_validation._METHOD"):
         _set(monkeypatch, f"lmab.estimation.{method}", briefly)
-    _set(monkeypatch, "lmab.evaluation.certify._ONE_MORE_METHOD", briefly)
-    _set(monkeypatch, "lmab.evaluation.certify._START", lmab.EM(restarts=2, tolerance=1e-4, prior=1.5))
+    _set(monkeypatch, "lmab.evaluation.assess._ONE_MORE_METHOD", briefly)
+    _set(monkeypatch, "lmab.evaluation.assess._START", lmab.EM(restarts=2, tolerance=1e-4, prior=1.5))
     for module in ("fit", "cross_validation"):
         _set(monkeypatch, f"lmab.estimation.{module}._ENOUGH", 1)  # one fold for logs of any size
     _set(monkeypatch, "lmab.estimation.cross_validation._COMPARED", 0)

@@ -116,7 +116,7 @@ def certified(bandit: LatentBandit, method: Any, n_types: Any = 2, repeats: bool
     log = played(bandit, 200)
     estimate = fitted(log, method, n_types, **options)
     plan = lmab.plan(estimate, horizon=3, repeats=repeats, anyway=True)
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=2)
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=2)
     shares = [found.thin_share, found.unplayed_share, found.one_more, found.planning_gap, found.told, found.reaction]
     return [found.value, found.optimum, found.regret, found.gain, shares, found.n_floored, found.draws[:3]]
 
@@ -297,13 +297,13 @@ QUESTIONS: dict[str, Question] = {
     "two traits": lambda: answer(played(BINARY, 60), Traits(n_factors=2, n_points=25, max_iterations=4), "auto"),
     "features and persons": known,
     "held-out check": checked,
-    "certificate": lambda: certified(BINARY, EM(restarts=2, sweeps=6)),
-    "certificate of three values": lambda: certified(THREE, EM(restarts=2, prior=1.0)),
-    "certificate of normal rewards": lambda: certified(NORMAL, EM(restarts=2, prior=1.0), rewards="gaussian"),
-    "certificate of counts": lambda: certified(COUNTS, EM(restarts=2, sweeps=6), rewards="counts"),
-    "certificate without repeats": lambda: certified(BINARY, EM(restarts=2, prior=1.0), repeats=False),
-    "certificate where people leave": lambda: certified(LEAVING, EM(restarts=2, sweeps=6), leaving="type"),
-    "certificate of traits": lambda: certified(BINARY, Traits(n_factors=1, n_points=9, max_iterations=6), "auto"),
+    "assessment": lambda: certified(BINARY, EM(restarts=2, sweeps=6)),
+    "assessment of three values": lambda: certified(THREE, EM(restarts=2, prior=1.0)),
+    "assessment of normal rewards": lambda: certified(NORMAL, EM(restarts=2, prior=1.0), rewards="gaussian"),
+    "assessment of counts": lambda: certified(COUNTS, EM(restarts=2, sweeps=6), rewards="counts"),
+    "assessment without repeats": lambda: certified(BINARY, EM(restarts=2, prior=1.0), repeats=False),
+    "assessment where people leave": lambda: certified(LEAVING, EM(restarts=2, sweeps=6), leaving="type"),
+    "assessment of traits": lambda: certified(BINARY, Traits(n_factors=1, n_points=9, max_iterations=6), "auto"),
     "standard errors": lambda: errors(BINARY),
     "standard errors, three values": lambda: errors(THREE),
     "standard errors, normal rewards": lambda: errors(NORMAL, rewards="gaussian"),

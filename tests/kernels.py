@@ -51,7 +51,7 @@ def _search() -> None:
 
 
 def _fits() -> None:
-    """Compile fits with a learned prior, from few and from many sessions, and the kernels of a certificate."""
+    """Compile fits with a learned prior, from few and from many sessions, and the kernels of an assessment."""
     _fitted(_log(_bandit())).information()
 
 

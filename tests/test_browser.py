@@ -46,9 +46,9 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     log = lmab.simulate(small, lmab.Uniform(20), n_sessions=1000, horizon=7, rng=rng)
     estimate = lmab.fit(log, n_types="auto", method=lmab.EM(prior=1.0, restarts=4), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=5)
-    certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=rng)
+    assessment = lmab.assess(estimate, plan, log, n_draws=20, rng=rng)
     held = lmab.simulate(small, lmab.Uniform(20), n_sessions=1000, horizon=7, rng=rng)
-    everything = reporting.gather(estimate, plan, sessions=held, certificate=certificate)
+    everything = reporting.gather(estimate, plan, sessions=held, assessment=assessment)
     reporting.write(everything, folder / "small.html")
     reporting.write(reporting.gather(large, horizon=7, time_limit=2.0), folder / "large.html")
     for name, n_types in (("two", 2), ("fifteen", 15)):

@@ -78,7 +78,7 @@ def test_the_demo_prints_the_commands_that_do_the_same(demonstration, tmp_path, 
     from lmab.cli import demo
 
     folder, _ = demonstration
-    story = SimpleNamespace(certificate=SimpleNamespace(sentence="A sentence."))
+    story = SimpleNamespace(assessment=SimpleNamespace(sentence="A sentence."))
     monkeypatch.setattr(demo, "run_story", lambda *_: story)
     monkeypatch.setattr(demo, "_truth", lambda _: ([demo.EarningsRow("the learned policy", 2.5)], 2.6))
     text = RUNNER.invoke(app, ["demo", "-o", str(tmp_path)]).output

@@ -210,7 +210,7 @@ def test_rare_arms_are_left_out_before_sessions_are_cut(tmp_path, monkeypatch):
     assert json.loads(text(*fitted, "--json"))["steps"] == 300
 
 
-def test_rare_arms_are_left_out_said_and_left_out_again_by_the_certificate(tmp_path, monkeypatch):
+def test_rare_arms_are_left_out_said_and_left_out_again_by_the_assessment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = generator(3)
     arms = rng.choice(["tea", "milk", "cake", "rare", "never seen"], p=[0.4, 0.3, 0.27, 0.02, 0.01], size=(300, 4))

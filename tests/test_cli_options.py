@@ -51,9 +51,9 @@ def test_a_model_stores_the_names_of_the_columns_that_were_given(folder):
     assert stored == {"session": "visit", "arm": "item", "reward": "click", "step": "n", "propensity": "p"}
 
 
-@pytest.mark.parametrize("option", ["--certify", "--logs"])
+@pytest.mark.parametrize("option", ["--assess", "--logs"])
 def test_evaluate_needs_no_names_again(folder, option):
-    log = folder / ("log.csv" if option == "--certify" else "other.csv")
+    log = folder / ("log.csv" if option == "--assess" else "other.csv")
     found = json.loads(run("evaluate", folder / "policy.lmab", option, log, "--json"))
     named = json.loads(run("evaluate", folder / "policy.lmab", option, log, *ODD, "--json"))
     assert found == named
@@ -62,14 +62,14 @@ def test_evaluate_needs_no_names_again(folder, option):
 def test_report_and_compare_need_no_names_again(folder, tmp_path):
     model, policy = folder / "model.lmab", folder / "policy.lmab"
     page = tmp_path / "report.html"
-    run("report", model, policy, "--logs", folder / "other.csv", "--certify", folder / "log.csv", "-o", page)
+    run("report", model, policy, "--logs", folder / "other.csv", "--assess", folder / "log.csv", "-o", page)
     assert page.exists()
     run("compare", policy, policy, "--logs", folder / "other.csv")
 
 
 def test_options_that_are_given_override_the_model(folder):
     plain = ["--session", "session", "--arm", "arm", "--reward", "reward", "--step", "step"]
-    run("evaluate", folder / "policy.lmab", "--certify", folder / "log-plain.csv", *plain, "--propensity", "")
+    run("evaluate", folder / "policy.lmab", "--assess", folder / "log-plain.csv", *plain, "--propensity", "")
     missing = RUNNER.invoke(app, ["evaluate", str(folder / "policy.lmab"), "--logs", str(folder / "other-plain.csv")])
     assert "visit" in str(missing.exception)
 

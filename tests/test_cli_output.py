@@ -75,15 +75,15 @@ def test_progress_and_announcements_are_for_terminals(terminal, monkeypatch, cap
 def test_lines_in_a_pipe_say_what_is_done_and_how_long_it_takes(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(output, "perf_counter", lambda: now[0])
-    with output.counting("certifying") as show:
+    with output.counting("assessing") as show:
         for step in range(1, 11):
             now[0] = 4.0 * step
             show(step, 10, 40.0 - now[0])
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["certifying: 3 of 10, about 28 s left", "certifying: 6 of 10, about 16 s left",
-                     "certifying: 9 of 10, about 4 s left"]  # fmt: skip
+    assert lines == ["assessing: 3 of 10, about 28 s left", "assessing: 6 of 10, about 16 s left",
+                     "assessing: 9 of 10, about 4 s left"]  # fmt: skip
     now[0] = 0.0
-    with output.counting("certifying") as show:
+    with output.counting("assessing") as show:
         now[0] = 1.0
         show(3, 10, 3.0)
     assert capsys.readouterr().err == ""

@@ -153,7 +153,7 @@ def test_a_packed_log_at_other_commands(log, tmp_path):
     run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", "--types", "2", "--no-check")
     run("plan", tmp_path / "model.lmab", "--horizon", "2", "-o", tmp_path / "policy.lmab")
     answers = [
-        run("evaluate", tmp_path / "policy.lmab", "--certify", *what, "--json").stdout
+        run("evaluate", tmp_path / "policy.lmab", "--assess", *what, "--json").stdout
         for what in ((log, *COLUMNS), (tmp_path / "packed",))
     ]
     assert json.loads(answers[0]) == json.loads(answers[1])

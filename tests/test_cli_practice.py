@@ -133,14 +133,14 @@ def test_plan_proves_its_bounds_and_keeps_labels(folder, tmp_path):
     assert once.act_on([(first, 1.0)]) != first
 
 
-def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
+def test_evaluate_from_logs_on_a_model_and_with_an_assessment(folder):
     logged = (
         "--logs",
         folder / "heldout.parquet",
         *COLUMNS,
         "--propensity",
         "p",
-        "--certify",
+        "--assess",
         folder / "train.parquet",
     )
     answer = run("evaluate", folder / "policy.lmab", *logged, "--model", folder / "model.lmab")
@@ -151,7 +151,7 @@ def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
     assert robust["interval"][0] < robust["mean"] < robust["interval"][1]
     assert answer["logs"]["logged"] == pytest.approx(4 * (truth.weights @ truth.means).mean(), abs=0.1)
     assert answer["model"]["mean"] == lmab.evaluate(policy, lmab.load(folder / "model.lmab"), horizon=4).mean
-    low, high = answer["certificate"]["value"]
+    low, high = answer["assessment"]["value"]
     assert low - 0.1 < value < high + 0.1
     shown = text("evaluate", folder / "policy.lmab", *logged)
     assert "doubly-robust" in shown
@@ -161,10 +161,10 @@ def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
 def test_sessions_without_repeats_are_certified_too(folder, tmp_path):
     run("plan", folder / "model.lmab", "--horizon", 3, "--no-repeats", "-o", tmp_path / "once.lmab")
     model = lmab.load(folder / "model.lmab").bandit
-    asked = ("--certify", folder / "train.parquet", "--model", folder / "model.lmab")
+    asked = ("--assess", folder / "train.parquet", "--model", folder / "model.lmab")
     answer = run("evaluate", tmp_path / "once.lmab", *asked, *COLUMNS)
     assert answer["model"]["fixed"] == model.best_fixed(3, repeats=False) < model.best_fixed(3)
-    low, high = answer["certificate"]["value"]
+    low, high = answer["assessment"]["value"]
     value = lmab.evaluate(lmab.load(tmp_path / "once.lmab"), lmab.load(folder / "truth.lmab"), horizon=3).mean
     assert low - 0.1 < value < high + 0.1
 
@@ -320,37 +320,37 @@ def test_devices_are_no_output(folder, capsys, monkeypatch, command):
         "simulate": ["-o", folder / "log.csv", "--save-model", os.devnull],
         "report": [folder / "model.lmab", "-o", os.devnull],
         "learn": [folder / "truth.lmab", "--horizon", 3, "-o", os.devnull],
-        "evaluate": [folder / "policy.lmab", "--certify", folder / "train.parquet", "--save-certificate", os.devnull],
+        "evaluate": [folder / "policy.lmab", "--assess", folder / "train.parquet", "--save-assessment", os.devnull],
     }[command]
     assert "this is a device or a pipe; give an ordinary file" in fails(capsys, monkeypatch, command, *arguments)
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
-def test_a_saved_certificate_is_quoted_and_not_made_again(folder, tmp_path, capsys, monkeypatch):
-    saved, page = tmp_path / "certificate.lmab", tmp_path / "report.html"
-    certify = ("--certify", folder / "train.parquet", *COLUMNS)
-    made = run("evaluate", folder / "policy.lmab", *certify, "--save-certificate", saved)["certificate"]
+def test_a_saved_assessment_is_quoted_and_not_made_again(folder, tmp_path, capsys, monkeypatch):
+    saved, page = tmp_path / "assessment.lmab", tmp_path / "report.html"
+    assess = ("--assess", folder / "train.parquet", *COLUMNS)
+    made = run("evaluate", folder / "policy.lmab", *assess, "--save-assessment", saved)["assessment"]
     assert made["output"] == str(saved)
     assert lmab.load(saved).sentence == made["sentence"]
-    shown = text("evaluate", folder / "policy.lmab", *certify, "--save-certificate", tmp_path / "again.lmab")
-    assert f"--certificate {tmp_path / 'again.lmab'}" in shown
+    shown = text("evaluate", folder / "policy.lmab", *assess, "--save-assessment", tmp_path / "again.lmab")
+    assert f"--assessment {tmp_path / 'again.lmab'}" in shown
     assert (tmp_path / "again.lmab").read_bytes() == saved.read_bytes()
 
-    monkeypatch.setattr("lmab.cli.report.certify", lambda *_, **__: pytest.fail("made again"))
-    quoting = ("report", folder / "model.lmab", folder / "policy.lmab", "-o", page, "--certificate")
+    monkeypatch.setattr("lmab.cli.report.assess", lambda *_, **__: pytest.fail("made again"))
+    quoting = ("report", folder / "model.lmab", folder / "policy.lmab", "-o", page, "--assessment")
     told = " ".join(text(*quoting, saved).split())
     assert lmab.load(saved).claims in told
     assert made["sentence"] in html.unescape(page.read_text())
-    assert "must not be given together" in fails(capsys, monkeypatch, *quoting, saved, *certify)
+    assert "must not be given together" in fails(capsys, monkeypatch, *quoting, saved, *assess)
     run("plan", folder / "model.lmab", "--horizon", 3, "-o", tmp_path / "other.lmab")
-    other = ("report", folder / "model.lmab", tmp_path / "other.lmab", "--certificate", saved, "-o", page)
-    assert "must be a certificate of the plan in" in fails(capsys, monkeypatch, *other)
-    alone = ("report", folder / "model.lmab", "--certificate", saved, "-o", page)
-    assert "--certificate needs the policy" in fails(capsys, monkeypatch, *alone)
+    other = ("report", folder / "model.lmab", tmp_path / "other.lmab", "--assessment", saved, "-o", page)
+    assert "must be an assessment of the plan in" in fails(capsys, monkeypatch, *other)
+    alone = ("report", folder / "model.lmab", "--assessment", saved, "-o", page)
+    assert "--assessment needs the policy" in fails(capsys, monkeypatch, *alone)
     wrong = fails(capsys, monkeypatch, *quoting, folder / "model.lmab")
-    assert "must hold a certificate, holds a model: `lmab evaluate --certify" in wrong
-    needs = ("evaluate", folder / "policy.lmab", "--model", folder / "model.lmab", "--save-certificate", saved)
-    assert "--save-certificate needs --certify" in fails(capsys, monkeypatch, *needs)
+    assert "must hold an assessment, holds a model: `lmab evaluate --assess" in wrong
+    needs = ("evaluate", folder / "policy.lmab", "--model", folder / "model.lmab", "--save-assessment", saved)
+    assert "--save-assessment needs --assess" in fails(capsys, monkeypatch, *needs)
 
 
 def test_the_report_quotes_the_bounds_of_the_plan_where_they_hold(folder, tmp_path, monkeypatch):
@@ -407,10 +407,10 @@ def test_the_log_is_read_and_encoded_once(folder, tmp_path, monkeypatch):
     run("fit", *log, "--types", 2, "--selected", "false", "--regret", 0.5, "-o", tmp_path / "model.lmab")
     assert (len(reads), encoded.count(3000)) == (1, 1)
     run("plan", tmp_path / "model.lmab", "--horizon", 4, "-o", tmp_path / "policy.lmab")
-    run("evaluate", tmp_path / "policy.lmab", "--certify", *log, "--save-certificate", tmp_path / "c.lmab")
+    run("evaluate", tmp_path / "policy.lmab", "--assess", *log, "--save-assessment", tmp_path / "c.lmab")
     assert (len(reads), encoded.count(3000)) == (2, 2)
     files = (tmp_path / "model.lmab", tmp_path / "policy.lmab")
-    run("report", *files, "--certificate", tmp_path / "c.lmab", "-o", tmp_path / "r.html")
+    run("report", *files, "--assessment", tmp_path / "c.lmab", "-o", tmp_path / "r.html")
     assert (len(reads), encoded.count(3000)) == (2, 2)
 
 
@@ -429,15 +429,15 @@ def test_a_check_that_is_stopped_leaves_the_estimate(folder, tmp_path, monkeypat
     assert estimate.bandit == lmab.load(folder / "model.lmab").bandit
 
 
-def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkeypatch):
-    certify = ("--certify", folder / "train.parquet", *COLUMNS)
-    other = ("--certify", folder / "heldout.parquet", *COLUMNS)
+def test_assessments_are_refused_with_a_reason(folder, tmp_path, capsys, monkeypatch):
+    assess = ("--assess", folder / "train.parquet", *COLUMNS)
+    other = ("--assess", folder / "heldout.parquet", *COLUMNS)
     assert "sessions must be the log that the estimate was fitted to (3,000 sessions" in fails(
         capsys, monkeypatch, "evaluate", folder / "policy.lmab", *other
     )
     lmab.Greedy(lmab.load(folder / "model.lmab").bandit, horizon=4).save(tmp_path / "greedy.lmab")
     assert "does not hold the estimate of its plan" in fails(
-        capsys, monkeypatch, "evaluate", tmp_path / "greedy.lmab", *certify
+        capsys, monkeypatch, "evaluate", tmp_path / "greedy.lmab", *assess
     )
     run(
         "fit",
@@ -452,7 +452,7 @@ def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkey
         tmp_path / "m.lmab",
     )
     run("plan", tmp_path / "m.lmab", "--horizon", 4, "-o", tmp_path / "p.lmab")
-    assert "maximum a posteriori" in fails(capsys, monkeypatch, "evaluate", tmp_path / "p.lmab", *certify)
+    assert "maximum a posteriori" in fails(capsys, monkeypatch, "evaluate", tmp_path / "p.lmab", *assess)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_types_are_listed_by_frequency_with_their_best_arms():
 def test_more_sessions_by_the_square_of_the_regret(regret, sessions, monkeypatch):
     """A bound of 0.1 now, from 100 sessions: half of it takes four times as many."""
     monkeypatch.setattr(fit, "plan", lambda estimate, horizon: ("plan", horizon))
-    monkeypatch.setattr(fit, "certify", lambda *arguments, rng: SimpleNamespace(regret=(0.0, 0.1)))
+    monkeypatch.setattr(fit, "assess", lambda *arguments, rng: SimpleNamespace(regret=(0.0, 0.1)))
     estimate = SimpleNamespace(sessions=Sessions.from_arrays(np.zeros((100, 2), int), np.zeros((100, 2))))
     wanted = fit._sample_size(estimate, regret, None, None)
     assert (wanted.bound, wanted.sessions) == (0.1, sessions)

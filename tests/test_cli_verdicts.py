@@ -90,7 +90,7 @@ def made_up(kind: str, n_sessions: int = 500) -> lmab.Sessions:
         ("types", "Latent types are supported: "),
     ],
 )
-def test_plan_and_certificate_follow_the_verdict_of_the_fit(kind, said):
+def test_plan_and_assessment_follow_the_verdict_of_the_fit(kind, said):
     log = made_up(kind)
     method = lmab.EM(restarts=2, tolerance=1e-3, prior="learned", sweeps=8)
     estimate = lmab.fit(log, n_types=3, method=method, rng=1)
@@ -99,7 +99,7 @@ def test_plan_and_certificate_follow_the_verdict_of_the_fit(kind, said):
     plan = lmab.plan(estimate, horizon=4, time_limit=2.0)
     assert plan.fixed is not supported
     assert plan.verdict == estimate.check.verdict
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=1)
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=1)
     assert (found.gain is not None) is supported
     assert ("No gain over the best fixed arm was demonstrated: held-out" in found.sentence) is not supported
     assert found.table["held-out check"] == estimate.check.verdict

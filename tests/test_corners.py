@@ -14,7 +14,7 @@ from lmab import Sessions
 from lmab.data.features import Features, column_values
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabError
 from lmab.estimation import MomentMatching
-from lmab.evaluation.replanning import Earned
+from lmab.evaluation.replanning import Earned, Histories
 from lmab.paper.experiment.analysis import Mean
 from lmab.paper.experiment.checks import explained
 
@@ -135,12 +135,12 @@ REFUSED = {
         lambda folder: lmab.Greedy(BANDIT).distribution(lmab.Greedy(BANDIT).start(1), n_arms=0),
         "n_arms must be above the arm played, 0, got 0",
     ),
-    "a certificate of no plan": (
-        lambda folder: lmab.certify(estimate(), lmab.Uniform(2), LOG, rng=0),
+    "an assessment of no plan": (
+        lambda folder: lmab.assess(estimate(), lmab.Uniform(2), LOG, rng=0),
         "plan must be what lmab.plan returns, with its bounds, got a Uniform",
     ),
-    "a certificate of chance": (
-        lambda folder: lmab.certify(
+    "an assessment of chance": (
+        lambda folder: lmab.assess(
             estimate(), replace(lmab.plan(BANDIT, horizon=2), policy=lmab.Uniform(2)), LOG, rng=0
         ),
         "plan must have a deterministic policy, got Uniform",
@@ -264,8 +264,9 @@ def test_other_words_are_refused():
 
 def test_arms_have_no_share_in_what_nobody_earns():
     arms = np.array([True, False])
-    assert Earned(np.array([1.0, 3.0]), np.ones(2), 0.0).share_of(arms) == 0.25
-    assert Earned(np.array([-1.0, -3.0]), np.ones(2), 0.0).share_of(arms) == 0.0
+    nobody = Histories(np.zeros(0, int), np.zeros(0), np.zeros((0, 1), int), np.zeros((0, 0)))
+    assert Earned(np.array([1.0, 3.0]), np.ones(2), 0.0, nobody).share_of(arms) == 0.25
+    assert Earned(np.array([-1.0, -3.0]), np.ones(2), 0.0, nobody).share_of(arms) == 0.0
 
 
 def test_rates_that_are_all_the_same_leave_nothing_to_explain():

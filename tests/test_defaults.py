@@ -68,7 +68,7 @@ def planned():
 
 
 def certified(**options):
-    found = lmab.certify(*planned(), LOG, rng=0, **({"n_draws": 20} | options))
+    found = lmab.assess(*planned(), LOG, rng=0, **({"n_draws": 20} | options))
     return found.value, found.draws.shape
 
 
@@ -193,9 +193,9 @@ DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ("EM", lambda **o: lmab.fit(LOG, n_types=3, method=EM(prior=1.0, **o), rng=0).starts.drawn, "restarts", 20, 19),
     ("EM", climbed, "tolerance", 1e-8, 1e-3),
     ("EM", climbed, "accelerate", True, False),
-    ("certify", certified, "confidence", 0.9, 0.95),
-    ("certify", lambda **o: lmab.certify(*planned(), LOG, rng=0, **o).draws.shape, "n_draws", 100, 50),
-    ("certify", lambda **o: lmab.certify(*planned(), LOG, rng=0, **o).left_out, "time_limit", np.inf, 1e-9),
+    ("assess", certified, "confidence", 0.9, 0.95),
+    ("assess", lambda **o: lmab.assess(*planned(), LOG, rng=0, **o).draws.shape, "n_draws", 100, 50),
+    ("assess", lambda **o: lmab.assess(*planned(), LOG, rng=0, **o).left_out, "time_limit", np.inf, 1e-9),
     ("evaluate", off_policy, "confidence", 0.95, 0.9),
     ("random_bandit", lambda **o: lmab.random_bandit(8, 30, rng=0, **o).means.tolist(), "rank", 4, 5),
     ("random_bandit", lambda **o: lmab.random_bandit(3, 8, rng=0, **o).means.tolist(), "kind", "spherical", "hard"),

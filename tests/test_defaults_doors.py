@@ -96,7 +96,7 @@ def asked(monkeypatch, tmp_path):
         *((demo, "run_story"), (fit, "find_types"), (plan, "make_plan"), (evaluate, "weigh"), (logs, "play")),
         *((compare, "compare_policies"), (learn, "_learn"), (budget, "_measure"), (report.reporting, "gather")),
         *((reproduce, "_run"), (reproduce, "_show"), (door, "server"), (serve_demo, "play_demo"), (door, "refit")),
-        *((Columns, "pack"), (logs, "shop_log"), (logs, "split_log"), (evaluate, "certify")),
+        *((Columns, "pack"), (logs, "shop_log"), (logs, "split_log"), (evaluate, "assess")),
     ]
     for owner, name in places:
         monkeypatch.setattr(owner, name, asked.stop(name))
@@ -168,7 +168,7 @@ ROWS: list[tuple[str, str, str | None, str | None]] = [
     ("evaluate policy.in --logs log.csv", "--fit-propensities", "--no-fit-propensities", ""),
     ("evaluate policy.in --logs log.csv --fit-propensities", "--confidence", "0.95", "0.9"),
     ("evaluate policy.in --logs log.csv --fit-propensities", "--seed", "0", "1"),
-    ("evaluate policy.in --certify log.csv", "--time-limit", "60", "61"),
+    ("evaluate policy.in --assess log.csv", "--time-limit", "60", "61"),
     ("compare policy.in policy.in --model truth.lmab", "--confidence", "0.95", "0.9"),
     ("compare policy.in policy.in --model truth.lmab", "--seed", "0", "1"),
     ("report truth.lmab policy.in", "--time-limit", "60", "61"),

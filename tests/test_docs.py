@@ -139,7 +139,7 @@ def test_the_home_page_and_the_quick_start_tell_the_story_of_the_readme():
     assert set(blocks(DOCS / "index.md")) == ours
     quick = (DOCS / "quickstart.md").read_text()
     program = next(text for language, text in told if language == "python")
-    calls = re.findall(r"lmab\.(?:Sessions\.read|fit|plan|certify|report)\(.*?\)(?=  #|\n)", program)
+    calls = re.findall(r"lmab\.(?:Sessions\.read|fit|plan|assess|report)\(.*?\)(?=  #|\n)", program)
     assert len(calls) == 5
     assert [call for call in calls if call not in quick] == []
 

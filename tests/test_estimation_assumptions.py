@@ -1,4 +1,4 @@
-"""What a fit takes for granted is tested on its log, and certificates and plans follow what is found."""
+"""What a fit takes for granted is tested on its log, and assessments and plans follow what is found."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def test_a_packed_log_reacts_as_the_same_log_in_memory(tmp_path):
     assert reaction(lmab.Packed(tmp_path / "packed")) == reaction(log)
 
 
-def test_a_certificate_says_that_its_log_reacts_and_reaches_further_down():
-    certificates = []
+def test_an_assessment_says_that_its_log_reacts_and_reaches_further_down():
+    assessments = []
     for policy in (lmab.policies.Exploring(lmab.Greedy(TRUTH), 0.3), lmab.Uniform(3)):
         log, rng = logged(policy, 400), generator(3)
         estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=rng, check=False)
-        certificates.append(lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng))
-    reacting, not_reacting = certificates
+        assessments.append(lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng))
+    reacting, not_reacting = assessments
     assert reacting.reacts
     assert not not_reacting.reacts
     assert "depends on the reward before it" in reacting.table["adaptive arms"]
@@ -326,10 +326,10 @@ def test_an_estimate_keeps_its_assumptions_in_its_file(tmp_path):
     assert set(plain.assumptions) == {"shown", "leaving", "drift", "step"}
 
 
-def test_a_certificate_claims_nothing_that_its_log_contradicts():
+def test_an_assessment_claims_nothing_that_its_log_contradicts():
     log = made_up("segments", 5, n_sessions=800)[1]
     estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1, selected=False, check=False)
-    found = lmab.certify(estimate, lmab.plan(estimate, horizon=5, anyway=True), log, n_draws=20, rng=2)
+    found = lmab.assess(estimate, lmab.plan(estimate, horizon=5, anyway=True), log, n_draws=20, rng=2)
     assert (found.value, found.optimum, found.regret, found.gain) == (None, None, None, None)
     assert found.assumptions["shown"].fires
     assert found.sentence.startswith("No confidence interval for this policy")
@@ -356,11 +356,11 @@ def test_a_plan_makes_no_claim_about_real_sessions_that_its_log_contradicts(tmp_
     assert "the log contradicts an assumption of the model, so real sessions may earn less." in told
 
 
-def test_a_certificate_says_how_sessions_end_and_what_a_started_one_earns():
+def test_an_assessment_says_how_sessions_end_and_what_a_started_one_earns():
     log = made_up("leave0", 6, n_sessions=1200)[1]
     estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1, check=False)
     plan = lmab.plan(estimate, horizon=5, anyway=True)
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=2)
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=2)
     ends = found.ends
     assert ends.reached == pytest.approx((log.lengths == 5).mean())
     np.testing.assert_allclose(ends.leaving, [0.5, 0.05], atol=0.05)
@@ -402,7 +402,7 @@ def test_a_plan_follows_the_verdict_of_the_check():
     assert not anyway.fixed
     assert anyway.verdict == plan.verdict
     assert not lmab.plan(estimate.bandit, horizon=4).fixed  # a bandit has no check
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=2)
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=2)
     assert (found.optimum, found.regret, found.gain) == (None, None, None)
     assert found.value is not None
     assert "The best possible policy earns" not in found.sentence

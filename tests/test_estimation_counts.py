@@ -327,11 +327,11 @@ def test_who_leaves_after_counts_is_counted(left_log):
         np.testing.assert_allclose(found.bandit.leaving[0, :, count], LEFT_AFTER[0, :, min(count, 2)], atol=0.06)
     assert "leaving is modelled by arm and reward" in found.message
     plan = lmab.plan(found.bandit, horizon=4)
-    certificate = lmab.certify(found, plan, left_log, n_draws=20, rng=1)
+    assessment = lmab.assess(found, plan, left_log, n_draws=20, rng=1)
     value = lmab.evaluate(plan.policy, LEFT, horizon=4, n_sessions=20_000, rng=2).mean
-    assert certificate.people_leave
-    assert certificate.value[0] <= value <= certificate.value[1]
-    assert "at most 4 steps" in certificate.sentence
+    assert assessment.people_leave
+    assert assessment.value[0] <= value <= assessment.value[1]
+    assert "at most 4 steps" in assessment.sentence
 
 
 def test_plans_for_counts_that_people_leave_earn_what_they_prove():
@@ -422,14 +422,14 @@ def test_types_that_leave_differently_are_found_in_counts(apart_log, tmp_path):
     assert lmab.load(tmp_path / "found").bandit == found.bandit
 
 
-def test_a_certificate_of_types_that_leave_counts_holds(apart_log):
+def test_an_assessment_of_types_that_leave_counts_holds(apart_log):
     method = lmab.EM(restarts=3, tolerance=1e-4, sweeps=6, threads=1)
     some = apart_log[:1500]
     found = lmab.fit(some, n_types=2, rewards="counts", leaving="type", method=method, check=False, rng=0)
     plan = lmab.plan(found.bandit, horizon=4)
     value = lmab.evaluate(plan.policy, APART, horizon=4, n_sessions=20_000, rng=2).mean
-    certificate = lmab.certify(found, plan, some, n_draws=20, rng=1)
-    assert certificate.value[0] <= value <= certificate.value[1]
+    assessment = lmab.assess(found, plan, some, n_draws=20, rng=1)
+    assert assessment.value[0] <= value <= assessment.value[1]
     assert (found.standard_errors().means > 0).all()
 
 

@@ -117,14 +117,14 @@ def test_the_number_of_types_and_all_checks_are_the_same(pair):
     np.testing.assert_array_equal(*(fit.require_log().heldout(fit.bandit) for fit in fits))
 
 
-def test_certificates_are_the_same(rng, tmp_path):
+def test_assessments_are_the_same(rng, tmp_path):
     log = made(rng, True, n=600)
     packed = lmab.pack(log, tmp_path / "packed")
     found = []
     for data in (log, packed):
         fit = lmab.fit(data, n_types=2, method=lmab.EM(prior="learned"), rng=5, check=False)
         plan = lmab.plan(fit, horizon=2)
-        found.append(lmab.certify(fit, plan, data, n_draws=20, rng=6))
+        found.append(lmab.assess(fit, plan, data, n_draws=20, rng=6))
     assert (found[0].value, found[0].regret) == (found[1].value, found[1].regret)
 
 

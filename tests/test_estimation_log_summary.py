@@ -152,8 +152,8 @@ def test_arms_that_the_model_does_not_know(with_withdrawn):
 
 def test_a_plan_without_withdrawn_arms_is_certified_and_reported(with_withdrawn, tmp_path):
     made = lmab.plan(with_withdrawn, horizon=3)
-    certificate = lmab.certify(with_withdrawn, made, with_withdrawn.sessions, n_draws=20, rng=0)
-    assert certificate.sentence
+    assessment = lmab.assess(with_withdrawn, made, with_withdrawn.sessions, n_draws=20, rng=0)
+    assert assessment.sentence
     made.save(tmp_path / "plan.lmab")
     again = lmab.load(tmp_path / "plan.lmab")
     assert again.policy.act_on([]) == made.policy.act_on([])
@@ -169,7 +169,7 @@ def test_withdrawn_arms_are_neither_a_baseline_nor_part_of_the_optimum(with_with
     without = estimate.bandit.only_arms([0, 1, 2])
     for written_out in (10_000, 1):  # exactly, and by a simulated crowd
         monkeypatch.setattr("lmab.evaluation.replanning.WRITTEN_OUT", written_out)
-        found = lmab.certify(estimate, made, estimate.sessions, n_draws=20, rng=0)
+        found = lmab.assess(estimate, made, estimate.sessions, n_draws=20, rng=0)
         optimum, value, _, fixed = found.draws.mean(axis=0)
         assert fixed == pytest.approx(without.best_fixed(3, repeats), abs=0.05)
         assert estimate.bandit.best_fixed(3, repeats) > fixed + 0.05
@@ -187,7 +187,7 @@ def test_traits_are_certified_among_the_arms_planned_with(with_withdrawn):
     estimate = lmab.fit(log, method=lmab.Traits(n_factors=1), check=False, rng=0)
     made = lmab.plan(estimate, horizon=3)
     assert made.kept_arms == (0, 1, 2)
-    found = lmab.certify(estimate, made, log, n_draws=20, rng=0)
+    found = lmab.assess(estimate, made, log, n_draws=20, rng=0)
     assert found.draws[:, 3].mean() == pytest.approx(made.of_kept_arms(estimate.bandit).best_fixed(3), abs=0.1)
 
 

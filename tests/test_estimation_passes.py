@@ -152,7 +152,7 @@ def test_any_executor_gives_the_same_bits(log, packed, expected, kind, processes
             assert_same(lmab.fit(log, n_types=3, method=METHOD, rng=1, backend=executor, check=False), expected)
 
 
-def test_information_and_certificates_run_where_they_are_told(log, packed, expected, processes):
+def test_information_and_assessments_run_where_they_are_told(log, packed, expected, processes):
     """The workers are other processes: what they compute has the bits of the log in memory."""
     away = lmab.fit(packed, n_types=3, method=METHOD, rng=1, check=False)
     plan = lmab.plan(expected.bandit, horizon=2)
@@ -160,9 +160,9 @@ def test_information_and_certificates_run_where_they_are_told(log, packed, expec
     np.testing.assert_array_equal(away.information(backend=counted).matrix, expected.information().matrix)
     np.testing.assert_array_equal(away.standard_errors(backend=counted).means, expected.standard_errors().means)
     assert counted.sent == 2
-    certificate = lmab.certify(away, plan, packed, n_draws=20, rng=2, backend=counted)
+    assessment = lmab.assess(away, plan, packed, n_draws=20, rng=2, backend=counted)
     assert counted.sent == 3
-    assert certificate.regret == lmab.certify(expected, plan, log, n_draws=20, rng=2).regret
+    assert assessment.regret == lmab.assess(expected, plan, log, n_draws=20, rng=2).regret
 
 
 @pytest.mark.parametrize("rewards", ["gaussian", "binned"])

@@ -207,15 +207,15 @@ def test_another_log_is_refused(tmp_path):
     assert estimate.with_log(log[::-1]) is estimate
 
 
-def test_a_certificate_from_a_file_is_that_from_memory(tmp_path):
+def test_an_assessment_from_a_file_is_that_from_memory(tmp_path):
     log = a_log(n_sessions=1000)
     estimate = fit(log, method=lmab.EM(prior=2.0, restarts=2))
     plan = lmab.plan(estimate, horizon=3)
-    mine = lmab.certify(estimate, plan, log, n_draws=20, rng=1)
-    theirs = lmab.certify(saved(estimate, tmp_path), plan, log, n_draws=20, rng=1)
+    mine = lmab.assess(estimate, plan, log, n_draws=20, rng=1)
+    theirs = lmab.assess(saved(estimate, tmp_path), plan, log, n_draws=20, rng=1)
     assert same(mine, theirs)
     with pytest.raises(InvalidArgument, match="must be the log"):
-        lmab.certify(saved(estimate, tmp_path), plan, a_log(seed=1, n_sessions=1000), rng=1)
+        lmab.assess(saved(estimate, tmp_path), plan, a_log(seed=1, n_sessions=1000), rng=1)
 
 
 def test_another_log_of_the_same_size_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""When types explain arms: the rule, what it leaves alone, and what fits, certificates and files make of it."""
+"""When types explain arms: the rule, what it leaves alone, and what fits, assessments and files make of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test_estimation_shown import segments
 
 import lmab
 import lmab.estimation.fit as fit_module
-import lmab.evaluation.certify as certify_module
+import lmab.evaluation.assess as assess_module
 from lmab.components.exposure import ExposureLog, FreeExposure
 from lmab.components.features import Design, FeatureWeights
 from lmab.components.weights import Weights
@@ -170,20 +170,20 @@ def test_claims_rest_on_types_that_explain_arms(known, tmp_path):
     bandit, log, fits = known
     found = fits["auto"]
     plan = lmab.plan(found.bandit, horizon=4)
-    certificate = lmab.certify(found, plan, log, n_draws=20, rng=1)
+    assessment = lmab.assess(found, plan, log, n_draws=20, rng=1)
     earned = lmab.evaluate(plan.policy, bandit, horizon=4).mean
-    assert certificate.value[0] <= earned <= certificate.value[1]
-    assert certificate.assumptions["shown"].fires
-    assert "the intervals assume that it is right" in certificate.table["selective exposure"]
-    assert certificate.one_more == (0.0, 0.0)
+    assert assessment.value[0] <= earned <= assessment.value[1]
+    assert assessment.assumptions["shown"].fires
+    assert "the intervals assume that it is right" in assessment.table["selective exposure"]
+    assert assessment.one_more == (0.0, 0.0)
     other = lmab.plan(fits[False].bandit, horizon=4)
-    assert lmab.certify(fits[False], other, log, n_draws=20, rng=1).value is None
+    assert lmab.assess(fits[False], other, log, n_draws=20, rng=1).value is None
     found.save(tmp_path / "estimate.lmab")
     loaded = lmab.load(tmp_path / "estimate.lmab")
     np.testing.assert_array_equal(loaded.selection.favour, found.selection.favour)
     assert loaded.selection.sentence == found.selection.sentence
-    again = lmab.certify(loaded.with_log(log), plan, log, n_draws=20, rng=1)
-    assert again.value == certificate.value
+    again = lmab.assess(loaded.with_log(log), plan, log, n_draws=20, rng=1)
+    assert again.value == assessment.value
 
 
 def test_a_packed_log_gives_the_same_types(known, tmp_path):
@@ -289,14 +289,14 @@ def test_pairs_are_compared_with_those_of_neighbouring_sessions():
 
 
 def test_claims_reach_further_where_types_explain_arms(known, monkeypatch):
-    assert certify_module._stretched((1.0, 3.0), 1.5) == (0.5, 3.5)
-    assert certify_module._stretched((0.0, 3.0), 1.5) == (0.0, 4.5)
+    assert assess_module._stretched((1.0, 3.0), 1.5) == (0.5, 3.5)
+    assert assess_module._stretched((0.0, 3.0), 1.5) == (0.0, 4.5)
     _, log, fits = known
     found = fits["auto"]
     plan = lmab.plan(found.bandit, horizon=3)
-    wide = lmab.certify(found, plan, log, n_draws=20, rng=1)
-    monkeypatch.setattr(certify_module, "_EXPLAINED", 1.0)
-    plain = lmab.certify(found, plan, log, n_draws=20, rng=1)
+    wide = lmab.assess(found, plan, log, n_draws=20, rng=1)
+    monkeypatch.setattr(assess_module, "_EXPLAINED", 1.0)
+    plain = lmab.assess(found, plan, log, n_draws=20, rng=1)
     for claim in ("value", "regret", "gain"):
         low, high = getattr(plain, claim)
         assert np.diff(getattr(wide, claim))[0] == pytest.approx(1.5 * (high - low))

@@ -70,19 +70,19 @@ def told(*words) -> dict:
     return json.loads(answer.stdout)
 
 
-def test_a_certificate_claims_no_gain_where_a_list_per_country_earns_as_much(folder):
-    words = ("evaluate", folder / "policy.lmab", "--certify", folder / "log.csv", *WORDS)
-    saved = ("--save-certificate", folder / "certificate.lmab")
-    found = told(*words, *saved)["certificate"]
+def test_an_assessment_claims_no_gain_where_a_list_per_country_earns_as_much(folder):
+    words = ("evaluate", folder / "policy.lmab", "--assess", folder / "log.csv", *WORDS)
+    saved = ("--save-assessment", folder / "assessment.lmab")
+    found = told(*words, *saved)["assessment"]
     low, high = found["baselines"]["the best list per value of country"]
     assert low <= 0 <= high + 1e-9
     assert found["gain"][0] > 0.02, "over one list for everybody there is a gain"
-    certificate = lmab.load(folder / "certificate.lmab")
-    assert "No gain over the best list per value of country was demonstrated." in certificate.sentence
-    assert certificate.table["gain over the best list per value of country"].startswith("-0.0")
+    assessment = lmab.load(folder / "assessment.lmab")
+    assert "No gain over the best list per value of country was demonstrated." in assessment.sentence
+    assert assessment.table["gain over the best list per value of country"].startswith("-0.0")
     log = lmab.Sessions.read(folder / "log.csv", step="step")
     assert found["logged"] == pytest.approx(log.mean_session(3))
-    assert certificate.table["as logged"].startswith("a session of 3 steps earned 1.5")
+    assert assessment.table["as logged"].startswith("a session of 3 steps earned 1.5")
     truth = lmab.evaluate(lmab.load(folder / "policy.lmab"), BANDIT, horizon=3, type_prior=COUNTRIES,
                           features={"country": ["de", "fr"]})  # fmt: skip
     each = Baselines.of(COUNTRIES, 4, 3, repeats=False).table(BANDIT, COUNTRIES)
@@ -177,16 +177,16 @@ def test_a_model_with_another_number_of_types_has_no_value_by_segment(folder):
     assert np.isnan(Baselines.of(None, 4, 3, repeats=False, segments=segments).values(three.weights[None], three)).all()
 
 
-def test_a_certificate_compares_with_lists_per_value_of_a_column_that_the_fit_does_not_use(unused):
+def test_an_assessment_compares_with_lists_per_value_of_a_column_that_the_fit_does_not_use(unused):
     """Here the country tells more than two answers do, so a list per country earns more than the policy."""
-    words = ("evaluate", unused / "plan.lmab", "--certify", unused / "log.csv", *WORDS)
-    found = told(*words)["certificate"]
+    words = ("evaluate", unused / "plan.lmab", "--assess", unused / "log.csv", *WORDS)
+    found = told(*words)["assessment"]
     low, high = found["baselines"]["the best list per value of country"]
     each = Baselines.of(COUNTRIES, 4, 3, repeats=False).table(BANDIT, COUNTRIES)["the best list per value of country"]
     policy = lmab.load(unused / "plan.lmab").policy
     assert low <= lmab.evaluate(policy, BANDIT, horizon=3).mean - each <= high
     assert high < 0
-    assert "country" not in str(told(*words[:4], "--step", "step")["certificate"]["baselines"])
+    assert "country" not in str(told(*words[:4], "--step", "step")["assessment"]["baselines"])
 
 
 def test_report_and_evaluate_show_lists_per_value_of_a_column_of_other_sessions(unused):

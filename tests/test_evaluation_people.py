@@ -1,4 +1,4 @@
-"""Evaluation, replay, comparison and certificates of sessions that start from what is known before them."""
+"""Evaluation, replay, comparison and assessments of sessions that start from what is known before them."""
 
 from __future__ import annotations
 
@@ -207,16 +207,16 @@ def fitted():
     return truth, prior, log, estimate, lmab.plan(estimate, horizon=4)
 
 
-def test_certificates_are_about_the_mean_over_people(fitted):
+def test_assessments_are_about_the_mean_over_people(fitted):
     truth, prior, log, estimate, plan = fitted
     value = lmab.evaluate(plan, truth, horizon=4, type_prior=prior, features=log.features).mean
     best = lmab.plan(truth, horizon=4, type_prior=prior, features=log.features)
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=0)
     assert found.value[0] <= value <= found.value[1]
     assert found.optimum[0] <= best.upper
     assert best.lower <= found.optimum[1]
     without = lmab.plan(estimate.bandit, horizon=4)
-    plain = lmab.certify(estimate, without, log, n_draws=20, rng=0)
+    plain = lmab.assess(estimate, without, log, n_draws=20, rng=0)
     assert found.value[0] > plain.value[1]  # what is known before a session is worth a lot here
 
 
@@ -249,7 +249,7 @@ def test_normal_rewards_are_certified_for_people_too():
     method = lmab.EM(restarts=2, prior=2.0)
     estimate = lmab.fit(log, n_types=2, method=method, rewards="gaussian", rng=3, check=False)
     plan = lmab.plan(estimate, horizon=3)
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=0)
     value = lmab.evaluate(
         plan, truth, horizon=3, type_prior=prior, features=log.features, n_sessions=20_000, rng=0
     ).mean

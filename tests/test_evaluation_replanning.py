@@ -135,35 +135,35 @@ def estimate(log):
 
 
 @pytest.fixture(scope="module")
-def certificate(log, estimate):
+def assessment(log, estimate):
     plan = lmab.plan(estimate, horizon=4, repeats=False, method=lmab.QMDP())
-    return lmab.certify(estimate, plan, log, n_draws=30, rng=0)
+    return lmab.assess(estimate, plan, log, n_draws=30, rng=0)
 
 
-def test_the_certificate_holds_what_the_truth_is_worth(certificate, estimate):
-    low, high = certificate.value
+def test_the_assessment_holds_what_the_truth_is_worth(assessment, estimate):
+    low, high = assessment.value
     assert low < high
-    assert certificate.gain[0] > 0  # one strong factor: probing pays
+    assert assessment.gain[0] > 0  # one strong factor: probing pays
     assert low <= lmab.evaluate(lmab.Greedy(estimate.bandit, horizon=4), estimate.bandit, horizon=4).mean + 1
-    assert certificate.optimum[1] >= certificate.value[0]
-    assert certificate.regret[0] == 0.0
-    assert certificate.n_factors == estimate.factors.n_alive == 1
-    assert certificate.n_parameters == 16
-    assert certificate.draws.shape == (60, 4)
-    assert not certificate.too_few
-    assert "if sessions differ in at most 1 latent factor" in certificate.table["confidence"]
-    assert not certificate.thin
+    assert assessment.optimum[1] >= assessment.value[0]
+    assert assessment.regret[0] == 0.0
+    assert assessment.n_factors == estimate.factors.n_alive == 1
+    assert assessment.n_parameters == 16
+    assert assessment.draws.shape == (60, 4)
+    assert not assessment.too_few
+    assert "if sessions differ in at most 1 latent factor" in assessment.table["confidence"]
+    assert not assessment.thin
 
 
-def test_a_file_keeps_the_certificate(certificate, tmp_path):
-    certificate.save(tmp_path / "certificate.lmab")
-    assert lmab.load(tmp_path / "certificate.lmab").n_factors == 1
+def test_a_file_keeps_the_assessment(assessment, tmp_path):
+    assessment.save(tmp_path / "assessment.lmab")
+    assert lmab.load(tmp_path / "assessment.lmab").n_factors == 1
 
 
-def test_maximum_likelihood_has_no_certificate(log):
+def test_maximum_likelihood_has_no_assessment(log):
     fit = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15, prior=None), rng=0, check=False)
     with pytest.raises(InvalidArgument, match="must be a maximum a posteriori one"):
-        lmab.certify(fit, lmab.plan(fit, horizon=2), log, rng=0)
+        lmab.assess(fit, lmab.plan(fit, horizon=2), log, rng=0)
 
 
 def test_more_sessions_hide_smaller_factors(log, estimate):
@@ -197,7 +197,7 @@ def test_a_thin_log_has_wide_intervals(estimate, log, monkeypatch):
     few = log[np.arange(60)]
     fit = lmab.fit(few, method=METHOD, rng=0, check=False)
     plan = lmab.plan(fit, horizon=3, repeats=False, method=lmab.QMDP())
-    found = lmab.certify(fit, plan, few, n_draws=20, rng=0)
+    found = lmab.assess(fit, plan, few, n_draws=20, rng=0)
     assert found.n_parameters == 8 * (1 + fit.factors.n_alive)
     assert found.value[1] - found.value[0] > 0.2
 
@@ -345,9 +345,9 @@ def test_sessions_of_one_model_are_not_weighted_for_a_very_different_one(rng):
 
 def test_a_plan_with_too_many_histories_is_certified_by_simulation(monkeypatch):
     log, estimate, plan = small_case()
-    exact = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(4))
+    exact = lmab.assess(estimate, plan, log, n_draws=20, rng=generator(4))
     monkeypatch.setattr(replanning, "WRITTEN_OUT", 3)
-    simulated = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(4))
+    simulated = lmab.assess(estimate, plan, log, n_draws=20, rng=generator(4))
     for name in ("value", "gain", "optimum", "regret"):
         np.testing.assert_allclose(getattr(simulated, name), getattr(exact, name), atol=0.25)
     assert simulated.regret[1] < exact.regret[1] + 0.15  # of which twice the standard error is 0.1
@@ -426,12 +426,12 @@ class SlowPolicy:
 
 @pytest.mark.parametrize("limit", [20.0, 100.0, 500.0])
 @pytest.mark.parametrize("alike", [0.0, 0.5, 1.0])
-def test_a_certificate_with_slow_decisions_keeps_its_time_limit(hurried, limit, alike, monkeypatch):
+def test_an_assessment_with_slow_decisions_keeps_its_time_limit(hurried, limit, alike, monkeypatch):
     """Each decision takes 10 ms: 1,024 sessions of 3 steps take 31 s, and with `alike` 1 so does each drawn model."""
     monkeypatch.setattr(replanning, "WRITTEN_OUT", 1)  # so that the plan is simulated
     monkeypatch.setattr(replanning, "_ALIKE", alike)
     clock = SlowPolicy(0.01, monkeypatch, type(hurried[1].policy))
-    found = lmab.certify(*hurried, n_draws=30, rng=0, time_limit=limit)
+    found = lmab.assess(*hurried, n_draws=30, rng=0, time_limit=limit)
     assert clock.now <= 1.1 * limit  # each of three ways plans for one model in any case
     assert clock.now > 0.5 * limit or found.left_out == 0
     assert (len(found.draws) + found.left_out) % 30 == 0
@@ -442,7 +442,7 @@ def test_a_certificate_with_slow_decisions_keeps_its_time_limit(hurried, limit, 
 def test_a_hopeless_time_limit_leaves_one_model_of_each_way_and_no_claim(hurried, monkeypatch):
     monkeypatch.setattr(replanning, "WRITTEN_OUT", 1)  # so that the plan is simulated
     clock, seen = SlowPolicy(1.0, monkeypatch, type(hurried[1].policy)), []
-    found = lmab.certify(*hurried, n_draws=30, rng=0, time_limit=1.0, progress=lambda *given: seen.append(given))
+    found = lmab.assess(*hurried, n_draws=30, rng=0, time_limit=1.0, progress=lambda *given: seen.append(given))
     whole = len(found.draws) + found.left_out
     assert (len(found.draws), whole % 30) == (whole // 30, 0)
     assert clock.now < 2000
@@ -458,7 +458,7 @@ def test_a_hopeless_time_limit_leaves_one_model_of_each_way_and_no_claim(hurried
 
 def test_a_time_limit_that_is_not_positive_is_refused(hurried):
     with pytest.raises(InvalidArgument, match="time_limit"):
-        lmab.certify(*hurried, rng=0, time_limit=0)
+        lmab.assess(*hurried, rng=0, time_limit=0)
 
 
 def test_decisions_that_would_take_too_long_are_refused_before_they_are_made(hurried, monkeypatch):
@@ -497,7 +497,7 @@ def test_a_short_time_limit_simulates_fewer_sessions(time_limit, simulated, monk
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.8]])
     log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=600, horizon=3, rng=0)
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=2), check=False, rng=1)
-    found = lmab.certify(estimate, lmab.plan(estimate, horizon=3), log, n_draws=30, rng=2, time_limit=time_limit)
+    found = lmab.assess(estimate, lmab.plan(estimate, horizon=3), log, n_draws=30, rng=2, time_limit=time_limit)
     assert (sizes[-1:] == [64]) is simulated
     assert ("time limit" in found.table) is simulated
     assert (found.value is None) is simulated

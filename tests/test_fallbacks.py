@@ -25,7 +25,7 @@ from lmab.data.sealing import writing
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 from lmab.estimation import EM, MomentMatching
 from lmab.estimation.families import observe
-from lmab.evaluation.certificate import Certificate
+from lmab.evaluation.assessment import Assessment
 from lmab.evaluation.compare import Comparison, _first_difference
 from lmab.evaluation.diagnostics import _core
 from lmab.evaluation.off_policy import check_log
@@ -143,7 +143,7 @@ REFUSALS = [
         "holds a bandit, not a type_prior",
     ),
     (
-        lambda: Certificate.from_record(files.Record("certificate", {}, {"draws": np.zeros(3)}, {})),
+        lambda: Assessment.from_record(files.Record("assessment", {}, {"draws": np.zeros(3)}, {})),
         InvalidFile,
         "damaged: draws must be a table, got shape (3,)",
     ),
@@ -394,11 +394,11 @@ def test_the_guarantee_must_ask_for_a_hundred_times_the_sessions_at_every_place(
 
 @pytest.fixture
 def far(monkeypatch):
-    """What `lmab fit --regret` asks for, without a fit: a certificate with this regret, or none."""
-    certificate = SimpleNamespace(regret=(0.0, 0.4), sentence="it supports nothing")
+    """What `lmab fit --regret` asks for, without a fit: an assessment with this regret, or none."""
+    assessment = SimpleNamespace(regret=(0.0, 0.4), sentence="it supports nothing")
     monkeypatch.setattr(fit_command, "plan", lambda *asked, **options: None)
-    monkeypatch.setattr(fit_command, "certify", lambda *asked, **options: certificate)
-    return certificate
+    monkeypatch.setattr(fit_command, "assess", lambda *asked, **options: assessment)
+    return assessment
 
 
 @pytest.mark.parametrize(("regret", "more"), [(0.2, 120), (0.4, 0), (0.8, 0), (0.3, 32)])

@@ -26,7 +26,7 @@ def test_the_page_says_what_was_measured(page):
     assert figures.filled(text, rows.read()) == text, "run: make figures"
 
 
-def test_what_is_said_of_certificates_is_what_the_stored_rows_say():
+def test_what_is_said_of_assessments_is_what_the_stored_rows_say():
     stored = [json.loads(line) for line in study_coverage.ROWS.read_text().splitlines()]
     mine = [row for row in stored if study_coverage.mine(row)]
     assert study_coverage.page_of(mine) in study_coverage.PAGE.read_text(), "run: study_coverage --table"

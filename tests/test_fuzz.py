@@ -27,7 +27,7 @@ from lmab.evaluation import diagnostics
 from lmab.planning.problem import policy_of
 
 FEW, MANY = 400, 3000  # mutations of each kind of file, in the ordinary tests and in the slow ones
-RESULTS = lmab.Estimate | lmab.Plan | lmab.Certificate
+RESULTS = lmab.Estimate | lmab.Plan | lmab.Assessment
 
 
 @pytest.fixture(params=[FEW, pytest.param(MANY, marks=pytest.mark.slow)])
@@ -116,12 +116,12 @@ def test_damaged_logs(tmp_path, kind, mutations):
 
 
 def results(bandit: lmab.LatentBandit, rng: np.random.Generator) -> dict[str, Any]:
-    """An estimate with all that it can hold, the plan on it, the certificate of both."""
+    """An estimate with all that it can hold, the plan on it, the assessment of both."""
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=100, horizon=3, rng=rng)
     estimate = lmab.fit(log, n_types="auto", method=lmab.EM(restarts=1, prior=1.0), rng=rng)
     checked = replace(estimate, check=diagnostics.check(log, n_types=estimate.n_types, rng=rng))
     plan = lmab.plan(checked, horizon=3)
-    return {"estimate": checked, "plan": plan, "certificate": lmab.certify(checked, plan, log, n_draws=20, rng=rng)}
+    return {"estimate": checked, "plan": plan, "assessment": lmab.assess(checked, plan, log, n_draws=20, rng=rng)}
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def speaks(value: Any) -> None:
         assert value.curve is None or str(value.curve)
         assert value.check is None or value.check.verdict
         assert str(value.starts) + str(value.log)
-    if isinstance(value, lmab.Certificate):
+    if isinstance(value, lmab.Assessment):
         assert value.sentence + value.note
 
 

@@ -1,4 +1,4 @@
-"""Small questions to estimators, planners, learners and certificates have the answers that they had."""
+"""Small questions to estimators, planners, learners and assessments have the answers that they had."""
 
 from __future__ import annotations
 

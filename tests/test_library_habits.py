@@ -52,7 +52,7 @@ READ = r"read it by lmab\.Sessions\.read\('x\.parquet', \.\.\.\), got a"
 def test_a_log_is_asked_for_by_name(estimate, plan, given, message):
     for call in (
         lambda: lmab.fit(given, n_types=2, method=lmab.EM(prior=0.0), rng=0),
-        lambda: lmab.certify(estimate, plan, given, rng=0),
+        lambda: lmab.assess(estimate, plan, given, rng=0),
         lambda: diagnostics.check(given, n_types=2, rng=0),
     ):
         with pytest.raises(InvalidArgument, match="sessions must be a log: .*" + message):
@@ -72,15 +72,15 @@ def test_methods_are_objects(log, method, got):
         lmab.fit(log, n_types=2, method=method, rng=0)
 
 
-def test_arguments_of_evaluate_and_certify_in_the_wrong_place(log, estimate, plan):
+def test_arguments_of_evaluate_and_assess_in_the_wrong_place(log, estimate, plan):
     with pytest.raises(InvalidArgument, match=r"policy must come before what it is evaluated on"):
         lmab.evaluate(BANDIT, plan, horizon=4)
     with pytest.raises(InvalidArgument, match=r"estimate must be what lmab\.fit returns, .*got a LatentBandit"):
-        lmab.certify(BANDIT, plan, log, rng=0)
+        lmab.assess(BANDIT, plan, log, rng=0)
     with pytest.raises(InvalidArgument, match=r"estimate must be .*got a Plan"):
-        lmab.certify(plan, estimate, log, rng=0)
+        lmab.assess(plan, estimate, log, rng=0)
     with pytest.raises(InvalidArgument, match=r"plan must be what lmab\.plan returns, .*got a "):
-        lmab.certify(estimate, plan.policy, log, rng=0)
+        lmab.assess(estimate, plan.policy, log, rng=0)
 
 
 def test_what_holds_a_model_or_a_policy_is_taken_as_such(log, estimate):
@@ -181,8 +181,8 @@ def test_amounts_go_the_whole_way_in_bins_and_normal_rewards_warn(rng):
     assert estimate.bins.cut(log).rewards.mean() == pytest.approx(log.rewards.mean())
     plan = lmab.plan(estimate, horizon=6)
     assert plan.upper < 1.15 * known
-    certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=rng)
-    assert certificate.value[0] <= plan.upper
+    assessment = lmab.assess(estimate, plan, log, n_draws=20, rng=rng)
+    assert assessment.value[0] <= plan.upper
     policy = plan.policy
     assert policy.act_on([(0, 23.4567)]) in range(3)  # any amount has its bin
     with pytest.warns(LmabWarning, match=r"normal rewards do not fit: 8\d% of the rewards are exactly 0: .*'binned'"):
@@ -228,7 +228,7 @@ def test_what_people_try_first_is_answered_by_what_to_say():
         (lmab.Simulator, {"bandit", "horizon", "rng"}),
         (lmab.learn, {"environment", "learner", "n_sessions", "rng"}),
         (lmab.learning.Run, {"learner", "rng"}),
-        (lmab.certify, {"estimate", "plan", "sessions", "rng"}),
+        (lmab.assess, {"estimate", "plan", "sessions", "rng"}),
         (lmab.evaluate, {"policy", "source", "horizon"}),
     ],
 )

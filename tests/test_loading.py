@@ -12,9 +12,10 @@ from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
-from lmab import _registry
+from lmab import _registry, files
 from lmab.cli.app import app
 from lmab.cli.options import load_model, load_planned, load_policy
+from lmab.errors import InvalidFile
 from lmab.estimation.result import estimate_of
 from lmab.policies.policy import restore_policy
 
@@ -88,12 +89,10 @@ def test_every_command_takes_a_policy(folder, tmp_path, policy):
 
 
 def test_a_plan_is_certified_by_its_log_and_no_other(folder, tmp_path):
-    run("evaluate", folder / "plan.lmab", "--certify", folder / "log.csv", *LOG)
+    run("evaluate", folder / "plan.lmab", "--assess", folder / "log.csv", *LOG)
     lines = (folder / "log.csv").read_text().splitlines()
     (tmp_path / "other.csv").write_text("\n".join(lines[:-3]))
-    refused = RUNNER.invoke(
-        app, ["evaluate", str(folder / "plan.lmab"), "--certify", str(tmp_path / "other.csv"), *LOG]
-    )
+    refused = RUNNER.invoke(app, ["evaluate", str(folder / "plan.lmab"), "--assess", str(tmp_path / "other.csv"), *LOG])
     assert "must be the log that the estimate was fitted to (300 sessions" in str(refused.exception)
 
 
@@ -113,13 +112,13 @@ def test_policies_of_others_load_once_their_class_is_there(tmp_path):
     assert type(lmab.load(tmp_path / "lazy.lmab")) is Lazy
 
 
-def test_certificates_round_trip_to_the_bit(folder, tmp_path):
+def test_assessments_round_trip_to_the_bit(folder, tmp_path):
     plan = load_planned(folder / "plan.lmab")
     log = lmab.Sessions.read(folder / "log.csv", step="step")
-    made = lmab.certify(estimate_of(plan.source), plan, log, n_draws=20, rng=0)
+    made = lmab.assess(estimate_of(plan.source), plan, log, n_draws=20, rng=0)
     made.save(tmp_path / "c.lmab")
     again = lmab.load(tmp_path / "c.lmab")
-    assert isinstance(again, lmab.Certificate)
+    assert isinstance(again, lmab.Assessment)
     assert {**vars(again), "draws": 0} == {**vars(made), "draws": 0}
     assert again.draws.tobytes() == made.draws.tobytes()
     assert (again.sentence, again.note, again.thin) == (made.sentence, made.note, made.thin)
@@ -163,3 +162,9 @@ def test_acting_with_a_saved_policy_imports_few_modules(tmp_path):
     above = {"estimation", "evaluation", "simulation", "moments", "learning", "paper", "reporting", "serve", "cli"}
     assert not layers & above
     assert len(ours) <= MODULES_TO_ACT, sorted(ours)
+
+
+def test_a_certificate_of_an_earlier_version_is_refused_with_its_remedy(tmp_path):
+    files.write(tmp_path / "certificate.lmab", files.Record("certificate", {"confidence": 0.9}, {}, {}))
+    with pytest.raises(InvalidFile, match=r"certificate of an earlier version.*--assess LOG --save-assessment"):
+        lmab.load(tmp_path / "certificate.lmab")

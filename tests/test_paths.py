@@ -19,7 +19,7 @@ from lmab.data.features import person_ids, person_numbers, person_values
 from lmab.errors import InvalidData
 from lmab.estimation import EM, type_priors
 from lmab.estimation import fit as _fit  # noqa: F401
-from lmab.evaluation import certify as _certify  # noqa: F401
+from lmab.evaluation import assess as _assess  # noqa: F401
 from lmab.model.type_prior import Numeric
 from lmab.paper.commands import reproduce
 from lmab.paper.experiment import store
@@ -29,7 +29,7 @@ from lmab.policies import MUCB
 
 import sys  # isort: skip
 
-fitting, certifying = sys.modules["lmab.estimation.fit"], sys.modules["lmab.evaluation.certify"]
+fitting, assessing = sys.modules["lmab.estimation.fit"], sys.modules["lmab.evaluation.assess"]
 BANDIT = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.6], [0.1, 0.8, 0.4]])
 
 
@@ -175,25 +175,25 @@ def test_claims_allow_for_types_that_leave_differently(monkeypatch):
     log = leaving_log()
     estimate = lmab.fit(log, n_types=2, method=EM(restarts=2, prior=1.0), leaving="shown", rng=0, check=False)
     plan = lmab.plan(estimate, horizon=3)
-    assert certifying._may_leave_by_type(estimate)
+    assert assessing._may_leave_by_type(estimate)
     seen = []
-    union = certifying._Found
+    union = assessing._Found
 
     def found(sets, *rest):
         seen.append(sets)
         return union(sets, *rest)
 
-    monkeypatch.setattr(certifying, "_Found", found)
-    certificates = []
+    monkeypatch.setattr(assessing, "_Found", found)
+    assessments = []
     for allowed in (True, False):
-        monkeypatch.setattr(certifying, "_may_leave_by_type", lambda _, allowed=allowed: allowed)
-        certificates.append(lmab.certify(estimate, plan, log, n_draws=20, rng=0))
+        monkeypatch.setattr(assessing, "_may_leave_by_type", lambda _, allowed=allowed: allowed)
+        assessments.append(lmab.assess(estimate, plan, log, n_draws=20, rng=0))
     more, fewer = seen
     assert len(more) == len(fewer) + 1
     assert len(more[-1].value) == 20
     assert np.ptp(more[-1].value) > 0
-    assert certificates[0].value[0] <= certificates[1].value[0]
-    assert certificates[0].value[1] >= certificates[1].value[1]
+    assert assessments[0].value[0] <= assessments[1].value[0]
+    assert assessments[0].value[1] >= assessments[1].value[1]
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_claims_allow_for_types_that_leave_differently(monkeypatch):
 def test_who_may_leave_by_type(change, allowed):
     same = LatentBandit.bernoulli(BANDIT.weights, BANDIT.means, leaving=np.full((2, 3, 2), 0.2))
     fields = {"bandit": same, "n_types": 2, "type_prior": None, "selection": None} | change
-    assert certifying._may_leave_by_type(SimpleNamespace(**fields)) is allowed
+    assert assessing._may_leave_by_type(SimpleNamespace(**fields)) is allowed
     by_type = np.stack([np.full((3, 2), 0.1), np.full((3, 2), 0.3)])
     apart = LatentBandit.bernoulli(BANDIT.weights, BANDIT.means, leaving=by_type)
-    assert not certifying._may_leave_by_type(SimpleNamespace(**(fields | {"bandit": apart})))
+    assert not assessing._may_leave_by_type(SimpleNamespace(**(fields | {"bandit": apart})))
 
 
 # plans

@@ -1,4 +1,4 @@
-"""People who leave, from the log to the words: fit, plan, certificate, report and commands."""
+"""People who leave, from the log to the words: fit, plan, assessment, report and commands."""
 
 from __future__ import annotations
 
@@ -37,24 +37,23 @@ def estimate(log):
 
 
 @pytest.fixture(scope="module")
-def certificate(log, estimate):
-    return lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=1)
+def assessment(log, estimate):
+    return lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=1)
 
 
-def test_a_certificate_claims_the_value_until_people_leave(certificate, estimate):
+def test_an_assessment_claims_the_value_until_people_leave(assessment, estimate):
     plan = lmab.plan(estimate.bandit, horizon=4)
     value = lmab.evaluate(plan.policy, TRUTH, horizon=4).mean
     best = lmab.plan(TRUTH, horizon=4)
-    assert certificate.value[0] <= value <= certificate.value[1] < 4 * 0.6
-    assert certificate.optimum[0] <= best.upper
-    assert best.lower <= certificate.optimum[1]
-    assert certificate.people_leave
-    assert certificate.sentence.startswith("A session of at most 4 steps earns ")
+    assert assessment.value[0] <= value <= assessment.value[1] < 4 * 0.6
+    assert assessment.optimum[0] <= best.upper
+    assert best.lower <= assessment.optimum[1]
+    assert assessment.people_leave
+    assert assessment.sentence.startswith("A session of at most 4 steps earns ")
     assert (
-        certificate.assumptions["leaving"].sentence
-        == "Leaving depends on the latent type, and the model includes this."
+        assessment.assumptions["leaving"].sentence == "Leaving depends on the latent type, and the model includes this."
     )
-    assert "per started session" not in certificate.table
+    assert "per started session" not in assessment.table
 
 
 def test_a_fit_that_knows_who_leaves_by_type_does_not_warn_of_it(log, estimate):
@@ -76,7 +75,7 @@ def test_a_rule_of_the_site_is_not_taken_for_taste(rng):
     said = found.assumptions["leaving"]
     assert said.fires
     assert "a rule of the site ends sessions" in said.sentence
-    honest = lmab.certify(found, lmab.plan(found.bandit, horizon=3), ruled, n_draws=20, rng=1)
+    honest = lmab.assess(found, lmab.plan(found.bandit, horizon=3), ruled, n_draws=20, rng=1)
     assert honest.value is None
 
 

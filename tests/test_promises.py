@@ -19,7 +19,7 @@ few_or_many = pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest
 
 @few_or_many
 @pytest.mark.parametrize("cell", ["1/rank^1.5", pytest.param("1/rank", marks=pytest.mark.slow)])
-def test_certificates_hold_where_most_arms_were_hardly_played(cell, number, monkeypatch):
+def test_assessments_hold_where_most_arms_were_hardly_played(cell, number, monkeypatch):
     monkeypatch.setattr(study_coverage, "_BASELINE", 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lmab.errors.LmabWarning)  # thin logs warn, as they should

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 PUBLIC = [
     "Sessions", "pack", "Packed", "LatentBandit", "TypePrior", "random_bandit", "simulate", "Simulator",
     "fit", "Estimate", "EM", "Traits", "plan", "Plan", "Certified", "Exact", "QMDP", "export_pomdp",
-    "Policy", "Uniform", "Greedy", "Thompson", "evaluate", "certify", "Certificate", "compare",
+    "Policy", "Uniform", "Greedy", "Thompson", "evaluate", "assess", "Assessment", "compare",
     "report", "learn", "DirectMLE", "load",
 ]  # fmt: skip
 
@@ -147,7 +147,7 @@ def test_import_is_light():
 import sys
 import lmab
 assert not {"numpy", "scipy"} & set(sys.modules)
-lmab.fit, lmab.plan, lmab.evaluate, lmab.certify, lmab.simulate, lmab.learn, lmab.report, lmab.load
+lmab.fit, lmab.plan, lmab.evaluate, lmab.assess, lmab.simulate, lmab.learn, lmab.report, lmab.load
 import lmab.serve.run
 heavy = {"numba", "pandas", "polars", "matplotlib", "typer", "rich", "pyarrow", "jaxtyping", "dask", "scipy.stats"}
 print(sorted(heavy & set(sys.modules)))

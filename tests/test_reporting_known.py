@@ -81,7 +81,7 @@ def test_without_features_the_report_says_nothing_of_them():
     assert (known.keep, known.worth, known.shares) == (0.7, None, {})
 
 
-def test_the_command_line_goes_from_features_to_a_certificate(log, tmp_path, monkeypatch):
+def test_the_command_line_goes_from_features_to_an_assessment(log, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = ["session,arm,reward,land,who"]
     for i in range(len(log)):

@@ -206,15 +206,15 @@ def story():
     estimate = lmab.fit(log, n_types="auto", method=lmab.EM(prior=1.0, restarts=5), rng=rng)
     estimate = replace(estimate, check=lmab.evaluation.diagnostics.check(log, n_types=estimate.n_types, rng=rng))
     plan = lmab.plan(estimate.bandit, horizon=4)
-    return estimate, plan, lmab.certify(estimate, plan, log, n_draws=20, rng=rng), held
+    return estimate, plan, lmab.assess(estimate, plan, log, n_draws=20, rng=rng), held
 
 
 def test_held_out_sessions_judge_model_and_policy(story):
-    estimate, plan, certificate, held = story
-    contents = reporting.gather(estimate, plan, sessions=held, certificate=certificate, horizon=4)
+    estimate, plan, assessment, held = story
+    contents = reporting.gather(estimate, plan, sessions=held, assessment=assessment, horizon=4)
     page = Reader(reporting.render(contents))
     seen = contents.held_out
-    assert certificate.sentence in page.text
+    assert assessment.sentence in page.text
     assert "These sessions confirm the types" in page.text
     assert f"{estimate.curve.reason}." in page.text
     assert seen.total[0] == pytest.approx(5 * seen.gain.mean())
@@ -264,15 +264,15 @@ def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch, few_draws)
         "simulate truth.lmab --horizon 5 --sessions 1000 --seed 2 -o held_out.parquet",
         "fit log.parquet --types 3 --no-check -o model.lmab",
         "plan model.lmab --horizon 4 -o policy.lmab",
-        "report model.lmab policy.lmab --logs held_out.parquet --certify log.parquet",
+        "report model.lmab policy.lmab --logs held_out.parquet --assess log.parquet",
     ):
         done = RUNNER.invoke(app, words.split())
         assert done.exit_code == 0, done.output
     text = Reader((tmp_path / "report.html").read_text()).text
     for part in ("Confidence intervals", "Evaluation on held-out sessions", "held_out.parquet", "doubly robust"):
         assert part in text
-    refused = RUNNER.invoke(app, ["report", "model.lmab", "--certify", "log.parquet"])
-    assert "--certify needs the policy" in str(refused.exception)
+    refused = RUNNER.invoke(app, ["report", "model.lmab", "--assess", "log.parquet"])
+    assert "--assess needs the policy" in str(refused.exception)
 
 
 def test_the_command_writes_a_report(tmp_path):
@@ -377,15 +377,15 @@ def test_notebooks_show_the_numbers_that_matter():
     plan = lmab.plan(BANDIT, horizon=4)
     log = lmab.simulate(BANDIT, lmab.Uniform(8), n_sessions=300, horizon=4, rng=rng)
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
-    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=rng)
+    assessment = lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=rng)
     cases = [
         (BANDIT, ["50%, 30%, 20%", f"{(BANDIT.weights @ BANDIT.means).max():.4g} per step"]),
         (plan, [plan.status, f"{plan.lower:.6g} over 4 steps", f"{plan.upper:.6g} (gap"]),
         (
-            certificate,
+            assessment,
             [
-                f"{certificate.value[0]:.4g} to",
-                f"{certificate.regret[1]:.4g} per session",
+                f"{assessment.value[0]:.4g} to",
+                f"{assessment.regret[1]:.4g} per session",
                 "the true value for 90% of logs",
             ],
         ),
@@ -680,7 +680,7 @@ def test_an_axis_has_no_more_ticks_than_asked_for_and_all_are_on_it(low, span, m
     assert all(low - 1e-6 * span <= tick <= low + span + 1e-6 * span for tick in found)
 
 
-def test_the_check_is_that_of_the_estimate_behind_the_plan_or_of_the_certificate(rng):
+def test_the_check_is_that_of_the_estimate_behind_the_plan_or_of_the_assessment(rng):
     bandit = lmab.random_bandit(2, 4, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=400, horizon=4, rng=rng)
     estimate = lmab.fit(log, n_types=2, rng=0)
@@ -689,10 +689,10 @@ def test_the_check_is_that_of_the_estimate_behind_the_plan_or_of_the_certificate
     assert check is not None
     assert reporting.gather(estimate.bandit, plan).check is check
     assert reporting.gather(estimate, plan).check is check
-    certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
+    assessment = lmab.assess(estimate, plan, log, n_draws=20, rng=0)
     unknown = replace(plan, source=None)
     assert reporting.gather(estimate.bandit, unknown).check is None
-    assert reporting.gather(estimate.bandit, unknown, certificate=certificate).check is certificate.check is not None
+    assert reporting.gather(estimate.bandit, unknown, assessment=assessment).check is assessment.check is not None
 
 
 def test_the_heading_of_the_cards_counts_the_types(tmp_path):

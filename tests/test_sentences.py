@@ -18,7 +18,7 @@ from lmab.estimation.check import Calibration, Check, Gain, Replay
 from lmab.estimation.leaving import Gains
 from lmab.estimation.result import Curve, Selection, Starts
 from lmab.estimation.type_priors import Gain as Known
-from lmab.evaluation.certificate import Certificate, Ends, Verdict
+from lmab.evaluation.assessment import Assessment, Ends, Verdict
 from lmab.evaluation.diagnostics import Identifiability
 from lmab.evaluation.value import Evaluation
 from lmab.learning.learner import Exploration, Learned, Phase
@@ -31,7 +31,7 @@ YES = Assumption(fires=True, score=9.0, sentence="The mixture of types changed."
 LINE = Calibration(np.array([0.2]), np.array([0.25]), np.array([0.01]), np.array([100]), 0.874, 0.046)
 CHECK = Check(3, 1200, -2.5, Gain(0.2, 0.09), Gain(0.1, 0.09), LINE)
 NONE_FOUND = replace(CHECK, over_one_type=Gain(0.2, 0.1))
-CERTIFICATE = Certificate(
+CERTIFICATE = Assessment(
     value=(3.1, 3.4),
     optimum=(3.2, 3.6),
     regret=(0.0, 0.27),
@@ -143,9 +143,9 @@ SENTENCES = {
         "2,000 sessions, 10,000 steps, checksum 0123456789abcdef",
     ),
     "mean of a study": (Mean(0.98765, 0.00123, 7), "0.9877 ± 0.0012"),
-    "verdict without a certificate": (
+    "verdict without an assessment": (
         Verdict(None, CHECK).short,
-        "The gain over the best fixed arm or list is predicted by the model; `lmab evaluate --certify` estimates "
+        "The gain over the best fixed arm or list is predicted by the model; `lmab evaluate --assess` estimates "
         "its confidence interval from the log of the fit.",
     ),
     "verdict refused": (Verdict(None, CHECK, refused=True).short, "No gain over the best fixed arm or list was "
@@ -158,49 +158,49 @@ SENTENCES = {
         "A gain over the best fixed arm or list was demonstrated: its confidence interval is above 0, and "
         "held-out sessions support the latent types.",
     ),
-    "certificate": (CERTIFICATE, f"{EARNS}. {BEST} {DO_NOT}"),
-    "certificate until people leave": (
+    "assessment": (CERTIFICATE, f"{EARNS}. {BEST} {DO_NOT}"),
+    "assessment until people leave": (
         replace(CERTIFICATE, people_leave=True),
         f"{EARNS.replace('5 steps', 'at most 5 steps')}. {BEST} {DO_NOT}",
     ),
-    "certificate without a claim": (
+    "assessment without a claim": (
         replace(CERTIFICATE, value=None, optimum=None, regret=None, gain=None, tested=assumed(drift=YES)),
         "No confidence interval for this policy: the mixture of types changed. No gain over the best fixed arm "
         "or list was demonstrated, because the log contradicts an assumption of the model.",
     ),
-    "certificate without a reason": (
+    "assessment without a reason": (
         replace(CERTIFICATE, value=None, regret=None, gain=None),
         "No confidence interval for this policy: the log contradicts an assumption. The best possible policy "
         "earns 3.20 to 3.60. No gain over the best fixed arm or list was demonstrated, because the log "
         "contradicts an assumption of the model.",
     ),
-    "certificate below zero": (
+    "assessment below zero": (
         replace(CERTIFICATE, value=(-3.4, -3.1), optimum=(-3.2, -2.9), gain=None),
         "A session of 5 steps earns -3.40 to -3.10 under this policy (90% confidence interval). The best "
         "possible policy earns -3.20 to -2.90, at most 0.27 more than this one. No gain over the best fixed arm "
         "or list was demonstrated, because the log contradicts an assumption of the model.",
     ),
-    "certificate of whole numbers": (
+    "assessment of whole numbers": (
         replace(CERTIFICATE, value=(310.0, 340.0), optimum=(320.0, 360.0), regret=(0.0, 27.0), gain=(-10.0, 50.0)),
         "A session of 5 steps earns 310 to 340 under this policy, -10 to +50 over the best fixed arm or list "
         "(90% confidence intervals). The best possible policy earns 320 to 360, at most 27 more than this one "
         "(7.5%). No gain over the best fixed arm or list was demonstrated: its confidence interval is not "
         "entirely above 0.",
     ),
-    "certificate of small numbers": (
+    "assessment of small numbers": (
         replace(CERTIFICATE, value=(1.0, 1.00001), gain=None).sentence[:65],
         "A session of 5 steps earns 1.0000 to 1.0000 under this policy (90",
     ),
-    "certificate rests on": (
+    "assessment rests on": (
         CERTIFICATE.note,
         "40 models drawn from the approximate posterior given 2,000 sessions; the log contains almost no "
         "information about 4 of the 62 directions in parameter space",
     ),
-    "certificate of a log that knows all": (
+    "assessment of a log that knows all": (
         replace(CERTIFICATE, n_floored=0).note[:66],
         "40 models drawn from the approximate posterior given 2,000 session",
     ),
-    "certificate of traits": (
+    "assessment of traits": (
         replace(CERTIFICATE, n_factors=2).note[-76:],
         "ntains almost no information about 4 of the 62 directions in parameter space",
     ),
@@ -356,7 +356,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("change", "row", "said"), ROWS)
-def test_a_certificate_says_what_it_rests_on(change, row, said):
+def test_an_assessment_says_what_it_rests_on(change, row, said):
     assert replace(CERTIFICATE, **change).table.get(row) == said
 
 
@@ -448,12 +448,12 @@ CARDS = {
          "chooses": "always the same after the same session"},
     ),
     "random policy": (lmab.Uniform(3), {"steps": "any number", "chooses": "at random"}),
-    "certificate": (
+    "assessment": (
         CERTIFICATE,
         {"value of this policy": "3.1 to 3.4", "gain over the best fixed arm or list": "+0.1 to +0.5",
          "value of the best policy": "3.2 to 3.6", "regret at most": "0.27 per session"},
     ),
-    "certificate without claims": (
+    "assessment without claims": (
         replace(CERTIFICATE, value=None, gain=None, optimum=None, regret=None),
         {"value of this policy": "not claimed", "gain over the best fixed arm or list": "not claimed",
          "value of the best policy": "not claimed", "regret at most": "not claimed"},

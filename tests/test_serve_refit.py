@@ -49,7 +49,7 @@ OPTIONS = RefitOptions(types=2, horizon=HORIZON, repeats=True, time_limit=5.0, l
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Options of a night in no time, for tests that ask what comes after the fit and its certificate."""
+    """Options of a night in no time, for tests that ask what comes after the fit and its assessment."""
     monkeypatch.setattr(refit_module, "_DRAWS", 20)
     return {"prior": 1.0}
 
@@ -239,7 +239,7 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng, soon):
             night = await night_of(client, clock, folder, **soon)
             assert (night.outcome, night.canary) == ("canary", night.version), night.lines
             assert night.at == pytest.approx(clock())
-            assert "Certified: in truth" in night.lines[1]
+            assert "Confidence interval: " in night.lines[1]
             assert "It differs from uniform in 100% of them" in night.lines[2]
             assert lmab.load(folder / f"{night.version}.model.lmab").n_types == 2
             register = client.service.register
@@ -382,11 +382,11 @@ def test_floors_follow_what_the_log_lacks():
 def test_only_what_is_surely_worse_may_not_be_tested(high, certified_high, earned_now, why):
     interval = None if high is None else (-1.0, high)
     found = Comparison(1.0, 0.5, interval, 0.1, "doubly-robust", 100, 50.0)
-    certificate = None if certified_high is None else SimpleNamespace(value=(0.0, certified_high))
-    said = surely_worse(found, certificate, earned_now)
+    assessment = None if certified_high is None else SimpleNamespace(value=(0.0, certified_high))
+    said = surely_worse(found, assessment, earned_now)
     assert why in said
     assert bool(said) == bool(why)
-    assert surely_worse(None, certificate, None) == ""
+    assert surely_worse(None, assessment, None) == ""
 
 
 def test_the_comparison_says_when_too_few_sessions_tell():
@@ -726,13 +726,13 @@ def test_the_store_remembers_a_hundred_nights(event_store, tmp_path):
     go(scenario())
 
 
-def test_the_certificate_of_a_night_is_from_fifty_models(monkeypatch):
+def test_the_assessment_of_a_night_is_from_fifty_models(monkeypatch):
     asked = []
 
     def refuse(*_, n_draws, rng):
         asked.append(n_draws)
         raise LmabError("not tonight")
 
-    monkeypatch.setattr(refit_module, "certify", refuse)
-    assert refit_module.certified(None, None, None, None) == (None, "No certificate: not tonight")
+    monkeypatch.setattr(refit_module, "assess", refuse)
+    assert refit_module.certified(None, None, None, None) == (None, "No assessment: not tonight")
     assert asked == [50]

@@ -332,7 +332,7 @@ def nouns():
         "Estimate": estimate,
         "Plan": plan,
         "Policy": plan.policy,
-        "Certificate": lmab.certify(estimate, plan, log, n_draws=20, rng=0),
+        "Assessment": lmab.assess(estimate, plan, log, n_draws=20, rng=0),
         "Design": lmab.moments.design(lmab.moments.subspace(log, rank=2)),
         "Run": run,
         "TypePrior": lmab.model.TypePrior.by_value("country", {"de": [0.8, 0.2], "fr": [0.3, 0.7]}, keep=0.5),
@@ -340,11 +340,11 @@ def nouns():
     }
 
 
-NOUNS = ["LatentBandit", "Estimate", "Plan", "Policy", "Certificate", "Design", "Run", "TypePrior", "traits"]
+NOUNS = ["LatentBandit", "Estimate", "Plan", "Policy", "Assessment", "Design", "Run", "TypePrior", "traits"]
 
 
 def test_every_kind_of_file_has_its_noun(nouns):
-    assert {"bandit", "certificate", "design", "estimate", "plan", "run", "type_prior"} <= {
+    assert {"bandit", "assessment", "design", "estimate", "plan", "run", "type_prior"} <= {
         noun.record().kind for noun in nouns.values()
     }
     assert list(nouns) == NOUNS

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli.app import app
-from lmab.evaluation.certify import certify
+from lmab.evaluation.assess import assess
 
 RUNNER = CliRunner()
 NEVER = (  # words that no reader at the door should meet
@@ -90,7 +90,7 @@ class Told:
 
     fit: str
     plan: str
-    certificate: str
+    assessment: str
     report: str
     page: str
     folder: Path
@@ -105,8 +105,8 @@ class Told:
         return lmab.load(self.folder / "policy.lmab")
 
     @property
-    def claims(self) -> lmab.evaluation.Certificate:
-        return lmab.load(self.folder / "certificate.lmab")
+    def claims(self) -> lmab.evaluation.Assessment:
+        return lmab.load(self.folder / "assessment.lmab")
 
 
 def said(*arguments: object) -> str:
@@ -126,7 +126,7 @@ def told(tmp_path_factory):
         return done[kind]
 
     with pytest.MonkeyPatch.context() as patch:  # how wide intervals are is not asked here
-        patch.setattr("lmab.cli.evaluate.certify", functools.partial(certify, n_draws=30))
+        patch.setattr("lmab.cli.evaluate.assess", functools.partial(assess, n_draws=30))
         patch.setattr("lmab.estimation.cross_validation._COMPARED", 0)  # nor how traits would do
         patch.setattr(sys.modules["lmab.estimation.fit"], "_METHOD", lmab.EM(restarts=2, tolerance=1e-3, sweeps=8))
         yield tell
@@ -139,22 +139,22 @@ def walk(kind: str, folder: Path) -> Told:
     else:
         log, truth = without_types(kind, rng)
     log.write(folder / "log.csv")
-    model, policy, proof, page = (folder / name for name in ("model.lmab", "policy.lmab", "certificate.lmab", "r.html"))
+    model, policy, proof, page = (folder / name for name in ("model.lmab", "policy.lmab", "assessment.lmab", "r.html"))
     once = ["--no-repeats"] if kind in NO_REPEATS else []
     fit = said("fit", folder / "log.csv", "-o", model, "--restarts", 3)
     plan = said("plan", model, "--horizon", 3, "-o", policy, *once)
-    certificate = said("evaluate", policy, "--certify", folder / "log.csv", "--save-certificate", proof)
-    report = said("report", model, policy, "--certificate", proof, "-o", page)
+    assessment = said("evaluate", policy, "--assess", folder / "log.csv", "--save-assessment", proof)
+    report = said("report", model, policy, "--assessment", proof, "-o", page)
     text = re.sub(r"<(style|script|svg).*?</\1>", " ", page.read_text(), flags=re.DOTALL)
     shown = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
-    return Told(fit, plan, certificate, report, shown, folder, truth)
+    return Told(fit, plan, assessment, report, shown, folder, truth)
 
 
 @pytest.mark.parametrize("kind", [*FIXED, *TYPES])
 def test_all_words_about_a_log_agree(kind, told):
     words = told(kind)
     verdict = words.estimate.check.verdict
-    for text in (words.fit, words.plan, words.certificate, words.report, words.page):
+    for text in (words.fit, words.plan, words.assessment, words.report, words.page):
         assert verdict in text
         for pattern in NEVER:
             assert not re.search(pattern, text), (pattern, text)
@@ -163,7 +163,7 @@ def test_all_words_about_a_log_agree(kind, told):
     assert f"{number}." in words.fit
     assert f"{number}." in words.page
     assert words.estimate.n_types == words.estimate.curve.chosen <= max(words.estimate.curve.best, 2)
-    assert words.claims.sentence in words.certificate
+    assert words.claims.sentence in words.assessment
     assert words.claims.claims in words.report
     assert words.claims.sentence in words.page
     assert words.claims.verdict.short in words.page
@@ -181,15 +181,15 @@ def test_without_types_the_plan_is_the_fixed_choice_and_no_gain_is_promised(kind
     assert f"The plan is therefore the best fixed {same}" in words.plan
     assert "proved bounds" not in words.plan
     assert (words.claims.gain, words.claims.sure) == (None, False)
-    assert f"{NO_GAIN.format(same)}: held-out sessions do not support latent types." in words.certificate
+    assert f"{NO_GAIN.format(same)}: held-out sessions do not support latent types." in words.assessment
     assert f"{NO_GAIN.format(same)}." in words.report
-    assert f" over the best fixed {same} (" not in words.certificate
+    assert f" over the best fixed {same} (" not in words.assessment
     assert "This policy plays the " in words.page
     several = "not supported" in verdict
     assert (words.estimate.n_types > 1) is several
     assert ("--anyway" in words.plan) is several  # one type leaves nothing else to plan with
     assert ("were fitted, but held-out sessions do not support them." in words.fit) is several
-    assert ("on average, if there is one type" in words.certificate) is not several
+    assert ("on average, if there is one type" in words.assessment) is not several
 
 
 def test_promises_about_clicks_are_close_to_the_truth(told):
@@ -214,7 +214,7 @@ def test_a_log_that_depends_on_who_it_is_says_so(told):
     shown, leaving = told("segments"), told("impatient")
     assert "the model includes this, and the intervals assume that it is right." in shown.fit
     assert leaving.claims.value is None
-    for text in (leaving.certificate, leaving.report, leaving.page):
+    for text in (leaving.assessment, leaving.report, leaving.page):
         assert "No confidence interval for this policy: leaving depends on the latent type" in text
         assert f"{NO_GAIN.format('arm')}, because the log contradicts an assumption" in text
     assert "No confidence interval for this policy: the mixture of types changed" in told("drift").page
@@ -223,8 +223,8 @@ def test_a_log_that_depends_on_who_it_is_says_so(told):
 def test_sessions_that_end_early_have_a_value_of_their_own(told):
     words, claims = told("leave after 0"), told("leave after 0").claims
     assert claims.ends.value < claims.value[0]
-    for text in (words.certificate, words.page):
-        assert f"value per started session{':' * (text is words.certificate)} about {claims.ends.value:.3g}, if" in text
+    for text in (words.assessment, words.page):
+        assert f"value per started session{':' * (text is words.assessment)} about {claims.ends.value:.3g}, if" in text
         assert re.search(
             r"sessions that reach step 3:? \d\d% in the log; probability of leaving: \d\d% after 0, \d% after 1", text
         )
@@ -235,10 +235,10 @@ def test_one_type_that_was_asked_for_is_not_said_to_be_refuted(told):
     folder = told("groceries").folder
     fit = said("fit", folder / "log.csv", "-o", folder / "one.lmab", "--types", 1)
     plan = said("plan", folder / "one.lmab", "--horizon", 3, "-o", folder / "alone.lmab")
-    certificate = said("evaluate", folder / "alone.lmab", "--certify", folder / "log.csv")
+    assessment = said("evaluate", folder / "alone.lmab", "--assess", folder / "log.csv")
     assert "Latent types were not tested: a model with one type predicts the same rewards for every session." in fit
     assert "The plan is therefore the best fixed list" in plan
     message = lmab.load(folder / "alone.lmab").message
     assert message.startswith("the best fixed list, because one type was fitted; no arm is played twice, because no ")
-    assert f"{NO_GAIN.format('list')}: one type was fitted." in certificate
-    assert "do not support" not in fit + plan + certificate
+    assert f"{NO_GAIN.format('list')}: one type was fitted." in assessment
+    assert "do not support" not in fit + plan + assessment

@@ -30,9 +30,9 @@ if _TYPE_CHECKING:
     from .estimation import Estimate as Estimate
     from .estimation import Traits as Traits
     from .estimation.fit import fit as fit
-    from .evaluation import Certificate as Certificate
+    from .evaluation import Assessment as Assessment
     from .evaluation import evaluate as evaluate
-    from .evaluation.certify import certify as certify
+    from .evaluation.assess import assess as assess
     from .evaluation.compare import compare as compare
     from .learning import DirectMLE as DirectMLE
     from .learning import learn as learn
@@ -55,7 +55,7 @@ if _TYPE_CHECKING:
     from .simulation import simulate as simulate
 
 #: The flow: the module that defines, then its names. The verbs `fit`, `plan`,
-#: `certify` and `compare` have the names of their modules and are public here alone.
+#: `assess` and `compare` have the names of their modules and are public here alone.
 _PUBLIC = (
     ("data.sessions", "Sessions"),
     ("data.packing", "pack"),
@@ -77,8 +77,8 @@ _PUBLIC = (
     ("policies.policy", "Policy"),
     ("policies.belief_policies", "Uniform Greedy Thompson"),
     ("evaluation.value", "evaluate"),
-    ("evaluation.certify", "certify"),
-    ("evaluation.certificate", "Certificate"),
+    ("evaluation.assess", "assess"),
+    ("evaluation.assessment", "Assessment"),
     ("evaluation.compare", "compare"),
     ("reporting.page", "report"),
     ("learning.run", "learn"),
@@ -99,7 +99,7 @@ _registry.declare(
         "model.type_prior": "type_prior",
         "estimation.result": "estimate",
         "moments.core_set": "design",
-        "evaluation.certificate": "certificate",
+        "evaluation.assessment": "assessment",
         "learning.run": "run",
         "planning.problem": "plan",
         "planning.policies": "vectors",

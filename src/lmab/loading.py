@@ -9,9 +9,14 @@ from . import _registry, files
 from .errors import InvalidFile, first_line
 from .policies.policy import restore_policy
 
+_RETIRED = {
+    "certificate": "holds a certificate of an earlier version, which is no longer read: make an assessment with "
+    "`lmab evaluate POLICY --assess LOG --save-assessment FILE`",
+}  # kinds of records that no class restores, with the remedy
+
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read what was saved: a bandit, an estimate, a policy, a plan, a certificate, a `Design`, a learner's `Run`, or a
+    """Read what was saved: a bandit, an estimate, a policy, a plan, an assessment, a `Design`, a learner's `Run`, or a
     `TypePrior`.
 
     No code in a file is ever run.
@@ -27,6 +32,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         True
     """
     record = files.read(path)
+    if record.kind in _RETIRED:
+        raise InvalidFile(f"{os.fspath(path)}: {_RETIRED[record.kind]}")
     try:
         found = _registry.class_of(record.kind)
         return restore_policy(record) if found is None else found.from_record(record)

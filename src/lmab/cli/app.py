@@ -33,7 +33,7 @@ MENU = {
     "pack": (_FLOW, "Pack a log that is larger than memory, for `lmab fit`."),
     "fit": (_FLOW, "Fit latent types to a log of sessions, and check them on held-out sessions."),
     "plan": (_FLOW, "Plan a session policy for a model, with bounds on the best policy."),
-    "evaluate": (_FLOW, "Estimate the value of a policy: from a log, on a model, or with a certificate."),
+    "evaluate": (_FLOW, "Estimate the value of a policy: from a log, on a model, or with an assessment."),
     "compare": (_FLOW, "Estimate the difference of two policies, and how many live sessions would show it."),
     "report": (_FLOW, "Write an HTML page about a model and a policy."),
     "serve": (_LIVE, "Serve decisions for live sessions over HTTP."),

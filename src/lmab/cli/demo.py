@@ -12,8 +12,8 @@ from ..checks import check_writable
 from ..data.sessions import Sessions
 from ..estimation.fit import fit
 from ..estimation.result import Estimate
-from ..evaluation.certificate import Certificate
-from ..evaluation.certify import certify
+from ..evaluation.assess import assess
+from ..evaluation.assessment import Assessment
 from ..evaluation.value import evaluate
 from ..planning.plan import plan
 from ..planning.problem import Plan
@@ -32,7 +32,7 @@ class Story:
     log: Sessions
     estimate: Estimate
     plan: Plan
-    certificate: Certificate
+    assessment: Assessment
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def demo(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Run the workflow on the log of a simulated shop: fit, plan, certify and report.
+    """Run the workflow on the log of a simulated shop: fit, plan, assess and report.
 
     The truth is known because the visitors are simulated, so the last table compares the true values of the policies.
 
@@ -61,7 +61,7 @@ def demo(
     story = run_story(folder, seed)
     rows, upper = _truth(story)
     if as_json:
-        gain = {"gain": story.certificate.gain, "sure": story.certificate.sure}
+        gain = {"gain": story.assessment.gain, "sure": story.assessment.sure}
         values = {row.name: row.value for row in rows}
         show_json(
             {"output": str(folder), "seed": seed, "types": story.estimate.n_types, "upper": upper, **gain, **values}
@@ -69,7 +69,7 @@ def demo(
         return
     for command in _commands():
         say(f"$ {command}")
-    say(story.certificate.sentence)
+    say(story.assessment.sentence)
     cells = [[row.name, f"{row.value:.3f}", f"{row.value / upper:.1%}"] for row in rows]
     cells.append(["upper bound on any policy", f"{upper:.3f}", "100.0%"])
     show_table("True clicks per session", ["policy", "clicks", "of the bound"], cells)
@@ -82,7 +82,7 @@ def _commands() -> list[str]:
         "lmab sample shop.csv",
         f"lmab fit shop.csv {' '.join(f'--{name} {column}' for name, column in _COLUMNS)}",
         f"lmab plan model.lmab --horizon {STEPS} --no-repeats",
-        "lmab report model.lmab policy.lmab --certify shop.csv",
+        "lmab report model.lmab policy.lmab --assess shop.csv",
     ]
 
 
@@ -96,10 +96,10 @@ def run_story(folder: Path, seed: int) -> Story:
     with working("planning"):
         made = plan(estimate, horizon=STEPS, repeats=False)
     made.save(folder / "policy.lmab")
-    with working("certifying and writing the report"):
-        certificate = certify(estimate, made, log, rng=seed)
-        report(estimate, made, folder / "report.html", certificate=certificate, title="A shop with simulated visitors")
-    return Story(log, estimate, made, certificate)
+    with working("assessing and writing the report"):
+        assessment = assess(estimate, made, log, rng=seed)
+        report(estimate, made, folder / "report.html", assessment=assessment, title="A shop with simulated visitors")
+    return Story(log, estimate, made, assessment)
 
 
 def _truth(story: Story) -> tuple[list[EarningsRow], float]:

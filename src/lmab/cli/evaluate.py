@@ -1,4 +1,4 @@
-"""`lmab evaluate`: the value of a policy, from a log, on a model, or with a certificate."""
+"""`lmab evaluate`: the value of a policy, from a log, on a model, or with an assessment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..checks import check_writable
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
+from ..evaluation.assess import assess
+from ..evaluation.assessment import Assessment
 from ..evaluation.baselines import Baselines, segments_of
-from ..evaluation.certificate import Certificate
-from ..evaluation.certify import certify
 from ..evaluation.off_policy import METHODS, LogEvidence, LogValue
 from ..evaluation.value import prior_behind, value_of, weigh
 from ..model.bandit import LatentBandit
@@ -44,9 +44,9 @@ def evaluate(
     policy: Annotated[Path, typer.Argument(help="The policy: a file from `lmab plan` or `Policy.save`.")],
     logs: Annotated[Path | None, typer.Option(help="Held-out sessions with propensities.")] = None,
     model: Annotated[Path | None, typer.Option(help="A model to evaluate on; with --logs it reduces noise.")] = None,
-    certified: Annotated[Path | None, typer.Option("--certify", help="The log that the model was fitted to.")] = None,
-    save_certificate: Annotated[
-        Path | None, typer.Option(help="Where to write the certificate, for `lmab report --certificate`.")
+    assessed: Annotated[Path | None, typer.Option("--assess", help="The log that the model was fitted to.")] = None,
+    save_assessment: Annotated[
+        Path | None, typer.Option(help="Where to write the assessment, for `lmab report --assessment`.")
     ] = None,
     columns: Columns = COLUMNS,
     fit_propensities: Annotated[
@@ -56,15 +56,15 @@ def evaluate(
     confidence: Annotated[
         float, typer.Option(help="Confidence level of the intervals from --logs.", min=0.5, max=0.999)
     ] = 0.95,
-    time_limit: Annotated[float, typer.Option(help="Seconds for the certificate, about.", min=0.1)] = 60.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds for the assessment, about.", min=0.1)] = 60.0,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Estimate the value of a policy: from held-out sessions, on a model, or with a certificate.
+    """Estimate the value of a policy: from held-out sessions, on a model, or with an assessment.
 
     Example: lmab evaluate policy.lmab --logs heldout.parquet --propensity p
     """
-    _require_something(logs, model, certified, save_certificate)
+    _require_something(logs, model, assessed, save_assessment)
     planned, rng = load_planned(policy), np.random.default_rng(seed)
     chosen = policy_of(planned)
     steps = _horizon(chosen, horizon)
@@ -86,24 +86,24 @@ def evaluate(
             planned, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
         )
         summary["logs"] = _from_log(evidence, confidence, quiet=as_json)
-    if certified is not None:
-        log = columns.read(certified, arms_of=arms_behind(planned))
-        with counting("certifying") as shown:
+    if assessed is not None:
+        log = columns.read(assessed, arms_of=arms_behind(planned))
+        with counting("assessing") as shown:
             behind = estimate_behind(policy, planned)
-            certificate = certify(*behind, log, rng=rng, time_limit=time_limit, progress=shown)
-        summary["certificate"] = _certificate(certificate, save_certificate, quiet=as_json)
+            assessment = assess(*behind, log, rng=rng, time_limit=time_limit, progress=shown)
+        summary["assessment"] = _assessment(assessment, save_assessment, quiet=as_json)
     if as_json:
         show_json(summary)
-    elif certified is None:  # a certificate has the check in its table
+    elif assessed is None:  # an assessment has the check in its table
         tell_check(planned)
 
 
-def _require_something(logs: Path | None, model: Path | None, certified: Path | None, saved: Path | None) -> None:
-    if logs is None and model is None and certified is None:
-        raise InvalidArgument("give --logs (held-out sessions), --model (a model) or --certify (the log of the fit)")
+def _require_something(logs: Path | None, model: Path | None, assessed: Path | None, saved: Path | None) -> None:
+    if logs is None and model is None and assessed is None:
+        raise InvalidArgument("give --logs (held-out sessions), --model (a model) or --assess (the log of the fit)")
     if saved is not None:
-        if certified is None:
-            raise InvalidArgument("--save-certificate needs --certify, the log of the fit")
+        if assessed is None:
+            raise InvalidArgument("--save-assessment needs --assess, the log of the fit")
         check_writable(saved)
 
 
@@ -180,28 +180,28 @@ def _shown(name: str, value: LogValue | None) -> tuple[str, str]:
     return f"{value.mean:.4f}", interval
 
 
-def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) -> dict[str, Any]:
+def _assessment(assessment: Assessment, output: Path | None, *, quiet: bool) -> dict[str, Any]:
     if output is not None:
-        certificate.save(output)
+        assessment.save(output)
     if not quiet:
-        say(certificate.sentence)
-        for name, text in certificate.table.items():
+        say(assessment.sentence)
+        for name, text in assessment.table.items():
             note(f"{name}: {text}")
         if output is not None:
-            say(f"Certificate written to {output}. Next: lmab report MODEL POLICY --certificate {output}")
+            say(f"Assessment written to {output}. Next: lmab report MODEL POLICY --assessment {output}")
     return {
         "output": None if output is None else str(output),
-        "value": certificate.value,
-        "optimum": certificate.optimum,
-        "regret": certificate.regret,
-        "gain": certificate.gain,
-        "logged": certificate.logged,
-        "baselines": {name: [low, high] for name, low, high in certificate.baselines},
-        "sure": certificate.sure,
-        "verdict": certificate.verdict.sentence,
-        "planning_gap": certificate.planning_gap,
-        "confidence": certificate.confidence,
-        "sentence": certificate.sentence,
-        "table": certificate.table,
-        "assumptions": {name: vars(found) for name, found in certificate.assumptions.items()},
+        "value": assessment.value,
+        "optimum": assessment.optimum,
+        "regret": assessment.regret,
+        "gain": assessment.gain,
+        "logged": assessment.logged,
+        "baselines": {name: [low, high] for name, low, high in assessment.baselines},
+        "sure": assessment.sure,
+        "verdict": assessment.verdict.sentence,
+        "planning_gap": assessment.planning_gap,
+        "confidence": assessment.confidence,
+        "sentence": assessment.sentence,
+        "table": assessment.table,
+        "assumptions": {name: vars(found) for name, found in assessment.assumptions.items()},
     }

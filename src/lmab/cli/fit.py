@@ -29,7 +29,7 @@ from ..estimation.result import Curve, Estimate, Estimator, Progress, Selection
 from ..estimation.traits.surface import Factors
 from ..estimation.traits.traits import Traits
 from ..evaluation import diagnostics
-from ..evaluation.certify import certify
+from ..evaluation.assess import assess
 from ..evaluation.diagnostics import Identifiability
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
@@ -339,16 +339,16 @@ def _checked(estimate: Estimate, rng: np.random.Generator) -> Estimate:
 
 
 def _sample_size(estimate: Estimate, regret: float, horizon: int | None, rng: np.random.Generator) -> SampleSize:
-    """Sessions for a regret: the certificate's bound falls at least with the root of the number of sessions."""
+    """Sessions for a regret: the assessment's bound falls at least with the root of the number of sessions."""
     if regret <= 0:
         raise InvalidArgument(f"--regret must be above 0, got {regret}")
     made = plan(estimate, horizon=horizon or _median_length(estimate.sessions))
-    certificate = certify(estimate, made, estimate.sessions, rng=rng)
-    if certificate.regret is None:
+    assessment = assess(estimate, made, estimate.sessions, rng=rng)
+    if assessment.regret is None:
         raise InvalidArgument(
-            f"--regret needs a log that supports a claim, got one that does not: {certificate.sentence}"
+            f"--regret needs a log that supports a claim, got one that does not: {assessment.sentence}"
         )
-    bound = certificate.regret[1]
+    bound = assessment.regret[1]
     return SampleSize(regret, bound, int(np.ceil(len(estimate.sessions) * max((bound / regret) ** 2 - 1, 0))))
 
 

@@ -22,7 +22,7 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidData, InvalidFile
 from ..estimation.check import Check
 from ..estimation.result import Estimate, estimate_of
-from ..evaluation.certificate import Certificate
+from ..evaluation.assessment import Assessment
 from ..loading import load
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan, policy_of
@@ -272,14 +272,14 @@ _NOUNS: dict[type, str] = {
     Estimate: "model",
     Policy: "policy",
     Plan: "policy",
-    Certificate: "certificate",
+    Assessment: "assessment",
 }
 
 
 def _load(path: Path, noun: str, remedy: str) -> Any:
     """Load a file; raise `InvalidFile` with a remedy if it is a log."""
     if is_log(path) and path.exists():
-        raise InvalidFile(f"{path}: must hold a {noun}, is a log: {remedy}")
+        raise InvalidFile(f"{path}: must hold {_with_article(noun)}, is a log: {remedy}")
     return load(path)
 
 
@@ -319,7 +319,7 @@ def load_policy(path: Path) -> Policy:
 
 
 def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]:
-    """Return the estimate of a plan and the plan, which a certificate needs; raise if there is none."""
+    """Return the estimate of a plan and the plan, which an assessment needs; raise if there is none."""
     estimate = estimate_of(planned.source) if isinstance(planned, Plan) else None
     if not isinstance(planned, Plan) or estimate is None:
         raise InvalidFile(f"{path}: does not hold the estimate of its plan: make it with `lmab fit` and `lmab plan`")
@@ -333,11 +333,11 @@ def arms_behind(planned: Policy | Plan) -> Estimate | Policy:
     return planned
 
 
-def load_certificate(path: Path) -> Certificate:
-    """Load a saved certificate."""
+def load_assessment(path: Path) -> Assessment:
+    """Load a saved assessment."""
     value = load(path)
-    if not isinstance(value, Certificate):
-        raise _wrong(path, value, "certificate", "`lmab evaluate --certify LOG --save-certificate` makes one")
+    if not isinstance(value, Assessment):
+        raise _wrong(path, value, "assessment", "`lmab evaluate --assess LOG --save-assessment` makes one")
     return value
 
 
@@ -394,4 +394,8 @@ def _noun(value: Any) -> str:
 
 
 def _wrong(path: Path, value: Any, wanted: str, remedy: str) -> InvalidFile:
-    return InvalidFile(f"{path}: must hold a {wanted}, holds a {_noun(value)}: {remedy}")
+    return InvalidFile(f"{path}: must hold {_with_article(wanted)}, holds {_with_article(_noun(value))}: {remedy}")
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

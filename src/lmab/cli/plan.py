@@ -90,7 +90,7 @@ def plan(
             f"than {made.upper:.4f} (proved bounds)."
         )
     say(f"{fixed[0].upper()}{fixed[1:]} earns {summary['fixed']:.4f}. The policy starts with {summary['first_arm']}.")
-    say(f"Policy written to {output}. Next: lmab report {model} {output} --certify LOG, with the log of the fit")
+    say(f"Policy written to {output}. Next: lmab report {model} {output} --assess LOG, with the log of the fit")
 
 
 def _labels(text: str, bandit: LatentBandit) -> list[str | int]:

@@ -13,8 +13,8 @@ from .._html import best_fixed, steps_of
 from ..checks import check_writable
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate, estimate_of
-from ..evaluation.certificate import Certificate
-from ..evaluation.certify import certify
+from ..evaluation.assess import assess
+from ..evaluation.assessment import Assessment
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from ..policies.belief_policies import BeliefPolicy
@@ -26,15 +26,15 @@ from .options import (
     arms_behind,
     bandit_of,
     estimate_behind,
-    load_certificate,
+    load_assessment,
     load_fitted,
     load_planned,
     with_columns,
 )
 from .output import counting, note, say, show_json, working
 
-_LEAST = 1.0  # seconds that are left for planning after a certificate, at least
-_SEED = 0  # A certificate draws its models with this seed.
+_LEAST = 1.0  # seconds that are left for planning after an assessment, at least
+_SEED = 0  # An assessment draws its models with this seed.
 
 
 @with_columns
@@ -43,15 +43,15 @@ def report(
     policy: Annotated[Path | None, typer.Argument(help="The policy; without one, a policy is planned.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     logs: Annotated[Path | None, typer.Option(help="Held-out sessions, on which the model is checked.")] = None,
-    certified: Annotated[Path | None, typer.Option("--certify", help="The log that the model was fitted to.")] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="A certificate that `lmab evaluate --certify` saved, instead of a new one.")
+    assessed: Annotated[Path | None, typer.Option("--assess", help="The log that the model was fitted to.")] = None,
+    assessment: Annotated[
+        Path | None, typer.Option(help="An assessment that `lmab evaluate --assess` saved, instead of a new one.")
     ] = None,
     columns: Columns = COLUMNS,
     horizon: Annotated[
         int | None, typer.Option(help="Steps per session; by default the policy's, or 5.", min=1)
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Seconds at most for certificate and planning.", min=0.1)] = 60.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds at most for assessment and planning.", min=0.1)] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Write an HTML report: latent types, estimated gain, first steps of the policy, and calibration.
@@ -62,11 +62,11 @@ def report(
     fitted, planned = load_fitted(model), None if policy is None else load_planned(policy)
     bandit = bandit_of(fitted)
     began = perf_counter()
-    found = _certificate(policy, planned, certified, certificate, columns, time_limit)
-    left = time_limit if certified is None else max(time_limit - (perf_counter() - began), _LEAST)
+    found = _assessment(policy, planned, assessed, assessment, columns, time_limit)
+    left = time_limit if assessed is None else max(time_limit - (perf_counter() - began), _LEAST)
     given = {
-        "model file": model, "policy file": policy, "held-out log": logs, "log of the fit": certified,
-        "certificate file": certificate,
+        "model file": model, "policy file": policy, "held-out log": logs, "log of the fit": assessed,
+        "assessment file": assessment,
     }  # fmt: skip
     with working("measuring"):
         contents = reporting.gather(
@@ -74,7 +74,7 @@ def report(
             _with_bounds(planned, bandit, horizon),
             horizon=horizon,
             sessions=None if logs is None else columns.read(logs, arms_of=fitted),
-            certificate=found,
+            assessment=found,
             time_limit=left,
             settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
         )
@@ -82,31 +82,31 @@ def report(
     _tell(contents, output, as_json)
 
 
-def _certificate(
+def _assessment(
     path: Path | None,
     planned: Policy | Plan | None,
-    certified: Path | None,
+    assessed: Path | None,
     saved: Path | None,
     columns: Columns,
     time_limit: float,
-) -> Certificate | None:
-    """Return the certificate to quote, from the log of the fit or from a file; None if no option asks for one."""
-    if certified is None and saved is None:
+) -> Assessment | None:
+    """Return the assessment to quote, from the log of the fit or from a file; None if no option asks for one."""
+    if assessed is None and saved is None:
         return None
-    if certified is not None and saved is not None:
-        raise InvalidArgument("--certify and --certificate must not be given together, got both")
-    option = "--certify" if saved is None else "--certificate"
+    if assessed is not None and saved is not None:
+        raise InvalidArgument("--assess and --assessment must not be given together, got both")
+    option = "--assess" if saved is None else "--assessment"
     if path is None or planned is None:
-        raise InvalidArgument(f"{option} needs the policy to certify, as the second argument")
-    if certified is not None:
-        log = columns.read(certified, arms_of=arms_behind(planned))
-        with counting("certifying") as shown:
+        raise InvalidArgument(f"{option} needs the policy to assess, as the second argument")
+    if assessed is not None:
+        log = columns.read(assessed, arms_of=arms_behind(planned))
+        with counting("assessing") as shown:
             behind = estimate_behind(path, planned)
-            return certify(*behind, log, rng=_SEED, time_limit=time_limit, progress=shown)
+            return assess(*behind, log, rng=_SEED, time_limit=time_limit, progress=shown)
     assert saved is not None
-    found = load_certificate(saved)
+    found = load_assessment(saved)
     if not isinstance(planned, Plan) or not found.is_about(planned):
-        raise InvalidArgument(f"{saved} must be a certificate of the plan in {path}, got one of another policy")
+        raise InvalidArgument(f"{saved} must be an assessment of the plan in {path}, got one of another policy")
     return found
 
 
@@ -153,8 +153,8 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
         )
     for sentence in contents.contradicted:
         note(sentence)
-    if contents.certificate is not None:
-        say(contents.certificate.claims)
+    if contents.assessment is not None:
+        say(contents.assessment.claims)
     if contents.logged is not None:
         say(f"As logged, a session earned {contents.logged:.4g} on average.")
     if contents.held_out is not None and contents.held_out.fitted:

@@ -1,4 +1,4 @@
-"""Tests of four assumptions of a fit and its certificate on the log itself.
+"""Tests of four assumptions of a fit and its assessment on the log itself.
 
 What a session has seen may decide what happens next; its latent type may not, beyond what was seen. So the type must
 decide neither which arm is *shown* (selective exposure) nor when a session is *leaving* (attrition), the mixture of

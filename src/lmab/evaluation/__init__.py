@@ -6,8 +6,8 @@ from .._lazy import attach
 
 if TYPE_CHECKING:
     from . import diagnostics as diagnostics
-    from .certificate import Certificate as Certificate
-    from .certificate import Verdict as Verdict
+    from .assessment import Assessment as Assessment
+    from .assessment import Verdict as Verdict
     from .compare import Comparison as Comparison
     from .diagnostics import Identifiability as Identifiability
     from .off_policy import LogEvidence as LogEvidence
@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".": "diagnostics",
-        ".certificate": "Certificate Verdict",
+        ".assessment": "Assessment Verdict",
         ".compare": "Comparison",
         ".diagnostics": "Identifiability",
         ".off_policy": "LogEvidence LogValue fit_propensities with_propensities",

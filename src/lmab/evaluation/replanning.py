@@ -37,8 +37,8 @@ from ..policies.belief_policies import Greedy
 from ..policies.histories import InitialStates, start_from_features
 from ..policies.policy import Policy, State
 from ..policies.wrappers import Relabelled
+from .assessment import LEAST_MODELS
 from .baselines import Baselines, Segment, segments_of
-from .certificate import LEAST_MODELS
 from .decision_tree import (
     Branches,
     Cut,

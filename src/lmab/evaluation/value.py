@@ -224,7 +224,7 @@ def _seen_before(policy: Policy | Plan, sessions: Sessions) -> tuple[str, ...]:
         return ()
     return (
         "these are the sessions that the model was fitted to, on which every policy looks better than it is: evaluate "
-        "on other sessions, or certify the plan, which allows for this",
+        "on other sessions, or assess the plan, which allows for this",
     )
 
 

@@ -2,7 +2,7 @@
 
 Histories that the policy cannot distinguish are merged. If the order of observations does not matter, histories with
 equal counts are one, so there are C(D + t - 1, t) of them instead of D^t. A policy that ignores rewards has one history
-for each step. Exact values, the trees of certificates, policy graphs and printed trees all use this enumeration.
+for each step. Exact values, the trees of assessments, policy graphs and printed trees all use this enumeration.
 
 The initial state depends on the features of the session and on the earlier sessions of its person.
 """

@@ -17,8 +17,8 @@ from ..errors import InvalidArgument
 from ..estimation.check import Calibration, Check
 from ..estimation.result import Curve, Estimate, estimate_of
 from ..estimation.traits.surface import Factors
+from ..evaluation.assessment import Assessment, Verdict
 from ..evaluation.baselines import Baselines, Segment, segments_of
-from ..evaluation.certificate import Certificate, Verdict
 from ..evaluation.diagnostics import calibrate
 from ..evaluation.off_policy import LogEvidence
 from ..evaluation.value import Evaluation, prior_behind, value_of, weigh
@@ -79,7 +79,7 @@ class Contents:
     horizon: int
     worth: Worth
     tree: Tree | None  # the first steps; None for a policy that plays at random
-    certificate: Certificate | None
+    assessment: Assessment | None
     held_out: HeldOut | None
     curve: Curve | None  # held-out likelihood by number of types
     settings: tuple[tuple[str, str], ...]
@@ -94,9 +94,9 @@ class Contents:
     @property
     def verdict(self) -> Verdict:
         """Whether a gain was demonstrated; only then is it shown in green."""
-        if self.certificate is None:
+        if self.assessment is None:
             return Verdict(None, self.check, best_fixed=best_fixed(self.repeats))
-        return replace(self.certificate.verdict, check=self.check)
+        return replace(self.assessment.verdict, check=self.check)
 
     @property
     def supports_types(self) -> bool:
@@ -105,10 +105,10 @@ class Contents:
 
     @property
     def logged(self) -> float | None:
-        """Mean reward of a session as it was logged: in the held-out log, or in that of the certificate."""
+        """Mean reward of a session as it was logged: in the held-out log, or in that of the assessment."""
         if self.held_out is not None:
             return self.held_out.logged
-        return None if self.certificate is None else self.certificate.logged
+        return None if self.assessment is None else self.assessment.logged
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def gather(
     *,
     horizon: int | None = None,
     sessions: Sessions | None = None,
-    certificate: Certificate | None = None,
+    assessment: Assessment | None = None,
     time_limit: float = 20.0,
     title: str = "Session policy report",
     settings: dict[str, str] | None = None,
@@ -134,7 +134,7 @@ def gather(
         policy: a policy, a plan (then its bounds are used), or None: then a policy is planned.
         horizon: steps per session; None: the policy's, or 5.
         sessions: sessions that the model was not fitted to; the model is checked on them.
-        certificate: from `lmab.certify`, to be quoted.
+        assessment: from `lmab.assess`, to be quoted.
         time_limit: seconds that planning may take where a policy or bounds are missing.
         title: the title of the page.
         settings: more lines for the table at the end, such as where the model came from.
@@ -167,11 +167,11 @@ def gather(
         horizon=steps,
         worth=worth,
         tree=None if listed is not None else _tree(chosen, bandit, steps, factors),
-        certificate=certificate,
+        assessment=assessment,
         held_out=None if sessions is None else look(bandit, chosen, sessions, steps, estimate),
         curve=None if estimate is None else estimate.curve,
         settings=tuple(lines.items()),
-        check=_check_behind(estimate, certificate),
+        check=_check_behind(estimate, assessment),
         people=None if factors is None else look_at(factors, bandit, chosen, steps, sessions),
         known=None if prior is None else known_before(prior, bandit, chosen, worth, steps),
         fixed=made.fixed,
@@ -249,10 +249,10 @@ def _estimate_behind(model: LatentBandit | Estimate, policy: Policy | Plan | Non
     return estimate_of(policy.source) if isinstance(policy, Plan) else None
 
 
-def _check_behind(estimate: Estimate | None, certificate: Certificate | None) -> Check | None:
-    """The held-out check of the fit: the estimate's, or else the one that the certificate repeats."""
+def _check_behind(estimate: Estimate | None, assessment: Assessment | None) -> Check | None:
+    """The held-out check of the fit: the estimate's, or else the one that the assessment repeats."""
     check = None if estimate is None else estimate.check
-    return check or (None if certificate is None else certificate.check)
+    return check or (None if assessment is None else assessment.check)
 
 
 def measure(

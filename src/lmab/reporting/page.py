@@ -15,7 +15,7 @@ from ..checks import check_writable
 from ..data.sessions import Sessions
 from ..estimation.check import Check
 from ..estimation.result import Curve, Estimate
-from ..evaluation.certificate import Certificate
+from ..evaluation.assessment import Assessment
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from ..policies.policy import Policy
@@ -48,7 +48,7 @@ def render(contents: Contents) -> str:
         element("title", contents.title),
         element("style", Markup(style)),
     )
-    beside = element("div", worth(contents), certificate(contents), class_="pair")
+    beside = element("div", worth(contents), assessment(contents), class_="pair")
     model = (types, heat_map, who_leaves) if contents.people is None else (factors, people)
     parts = (tree, *model, known_before, held_out, number_of_types, settings)
     body = element("body", element("main", _opening(contents), beside, *(part(contents) for part in parts)))
@@ -62,7 +62,7 @@ def report(
     *,
     horizon: int | None = None,
     sessions: Sessions | None = None,
-    certificate: Certificate | None = None,
+    assessment: Assessment | None = None,
     time_limit: float = 20.0,
     title: str = "Session policy report",
 ) -> Contents:
@@ -74,7 +74,7 @@ def report(
         path: the file to write; it needs no other file and no network.
         horizon: steps per session; None: the plan's, or 5.
         sessions: sessions that the model was not fitted to; the model is checked on them.
-        certificate: what `lmab.certify` returned, to be quoted.
+        assessment: what `lmab.assess` returned, to be quoted.
         time_limit: seconds that planning may take where a plan is missing.
         title: the title of the page.
 
@@ -89,7 +89,7 @@ def report(
         3
     """
     contents = gather(
-        estimate, plan, horizon=horizon, sessions=sessions, certificate=certificate, time_limit=time_limit, title=title
+        estimate, plan, horizon=horizon, sessions=sessions, assessment=assessment, time_limit=time_limit, title=title
     )
     write(contents, path)
     return contents
@@ -129,7 +129,7 @@ def worth(contents: Contents) -> Markup:
         "section",
         element("h2", "Estimated gain"),
         element("p", _sentence(contents, "arm" if single else "list", fixed), class_="lead"),
-        prose("p", _gain_said(contents)) if contents.certificate is None else _NOTHING,  # Else it says so itself.
+        prose("p", _gain_said(contents)) if contents.assessment is None else _NOTHING,  # Else it says so itself.
         _bars(
             values,
             f"best fixed arm, {fixed}" if single else "best fixed list",
@@ -489,9 +489,9 @@ def _share(value: float, scale: tuple[float, float]) -> float:
     return (float(value) - low) / (high - low) if high > low else 0.5
 
 
-def certificate(contents: Contents) -> Markup:
-    """Render the confidence intervals of the certificate, with its details."""
-    found = contents.certificate
+def assessment(contents: Contents) -> Markup:
+    """Render the confidence intervals of the assessment, with its details."""
+    found = contents.assessment
     if found is None:
         return _NOTHING
     return element(

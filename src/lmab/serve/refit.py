@@ -30,8 +30,8 @@ from ..estimation.em import EM
 from ..estimation.fit import fit
 from ..estimation.result import Estimate
 from ..estimation.warm_start import start_for
-from ..evaluation.certificate import Certificate
-from ..evaluation.certify import certify
+from ..evaluation.assess import assess
+from ..evaluation.assessment import Assessment
 from ..evaluation.compare import Comparison, compare
 from ..evaluation.off_policy import ENOUGH
 from ..loading import load
@@ -54,7 +54,7 @@ from .watch import CANARY, REFITS
 LAST = "last.model.lmab"  # the model of the last night, whether its plan became a canary or not
 NIGHT = ".night"  # folder of the packed log of one refit
 _RESTARTS = 4  # starts of a warm fit: the last model, and three others that win where it is bad
-_DRAWS = 50  # models behind the certificate
+_DRAWS = 50  # models behind the assessment
 _TRIED = 500  # simulated sessions that tell which arms a plan plays
 _RELIES = 0.01  # part of its plays from which on a plan relies on an arm
 _FITTED = "fitted"  # the setting that says of how many sessions and types the last model is
@@ -359,9 +359,9 @@ class _Night:
         names = log.sessions.arm_labels or range(log.sessions.n_arms)
         present = await in_force(self.store, rollout.active, names, log.sessions.horizon)
         found = self._compared(log, made, fitted, present, horizon)
-        certificate, words = certified(fitted, made, log.sessions, self.rng)
+        assessment, words = assessed(fitted, made, log.sessions, self.rng)
         lines = (first, f"{sentence(found, rollout.active)} {words}")
-        why_not = surely_worse(found, certificate, earned(self.survey, rollout.active, horizon))
+        why_not = surely_worse(found, assessment, earned(self.survey, rollout.active, horizon))
         if why_not:
             return RefitResult(self.at, "kept", None, (*lines, f"No canary: {why_not}. Kept {rollout.active}."))
         return await self._start(*candidate, fitted, rollout, lines, len(log.sessions))
@@ -526,18 +526,18 @@ def sentence(found: Comparison | None, active: str) -> str:
     return f"{text}: {found.difference:+.4f} ({low:+.4f} to {high:+.4f})."
 
 
-def certified(
+def assessed(
     fitted: Estimate, made: Plan, sessions: Sessions | Packed, rng: np.random.Generator
-) -> tuple[Certificate | None, str]:
-    """The certificate, and what it says in a few words."""
+) -> tuple[Assessment | None, str]:
+    """The assessment, and what it says in a few words."""
     try:
-        found = certify(fitted, made, sessions, n_draws=_DRAWS, rng=rng)
+        found = assess(fitted, made, sessions, n_draws=_DRAWS, rng=rng)
     except LmabError as error:
-        return None, f"No certificate: {error}"
+        return None, f"No assessment: {error}"
     if found.value is None or found.regret is None:
-        return None, f"The certificate makes no claim: {found.sentence}"
+        return None, f"The assessment makes no claim: {found.sentence}"
     low, high = found.value
-    return found, f"Certified: in truth {low:.4f} to {high:.4f} a session, regret below {found.regret[1]:.4f}."
+    return found, f"Confidence interval: {low:.4f} to {high:.4f} per session, regret at most {found.regret[1]:.4f}."
 
 
 def earned(survey: Survey, version: str, horizon: int) -> float | None:
@@ -547,14 +547,14 @@ def earned(survey: Survey, version: str, horizon: int) -> float | None:
     return sum(total for _, total in whole) / n if n >= ENOUGH else None
 
 
-def surely_worse(found: Comparison | None, certificate: Certificate | None, earned_now: float | None) -> str:
+def surely_worse(found: Comparison | None, assessment: Assessment | None, earned_now: float | None) -> str:
     """Why a plan may not even be tested; empty where it may.
 
     Live sessions decide whether it is better. The log only keeps away what is surely worse.
     """
     if found is not None and found.interval is not None and found.interval[1] < 0:
         return "on the log it surely earns less than the version in force"
-    highest = None if certificate is None or certificate.value is None else certificate.value[1]
+    highest = None if assessment is None or assessment.value is None else assessment.value[1]
     if highest is not None and earned_now is not None and highest < earned_now:
-        return f"its certificate lies below the {earned_now:.4f} that sessions earn now"
+        return f"its assessment lies below the {earned_now:.4f} that sessions earn now"
     return ""

@@ -1,4 +1,4 @@
-"""Certificates: every number in them by other means, the orderings they must obey, and what they refuse."""
+"""Assessments: every number in them by other means, the orderings they must obey, and what they refuse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lmab.errors import InvalidArgument
 from lmab.estimation.assumptions import TESTS, Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain
 from lmab.evaluation import diagnostics
-from lmab.evaluation.certificate import Verdict
+from lmab.evaluation.assessment import Verdict
 from lmab.evaluation.decision_tree import Branches, improved, unroll
 from lmab.evaluation.replanning import Replanner, laplace
 
@@ -43,8 +43,8 @@ def case():
 
 
 @pytest.fixture(scope="module")
-def certificate(case):
-    return lmab.certify(*case, rng=generator(1))
+def assessment(case):
+    return lmab.assess(*case, rng=generator(1))
 
 
 def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
@@ -118,47 +118,47 @@ def test_of_many_arms_few_are_planned_with_and_little_is_lost(rng, monkeypatch, 
     assert found[0].value[0] == found[1].value[0]
 
 
-def test_the_intervals_are_the_stated_quantiles(case, certificate):
+def test_the_intervals_are_the_stated_quantiles(case, assessment):
     estimate, plan, _ = case
-    best = max(lmab.evaluate(plan.policy, estimate.bandit, horizon=4).mean, certificate.draws[:, 2].max())
+    best = max(lmab.evaluate(plan.policy, estimate.bandit, horizon=4).mean, assessment.draws[:, 2].max())
     undone = max(lmab.plan(estimate.bandit, horizon=plan.horizon, method=lmab.Exact()).upper - best, 0)
-    sets = np.split(certificate.draws, len(certificate.draws) // 100)
-    assert len(sets) == (3 if certificate.too_few else 2)
+    sets = np.split(assessment.draws, len(assessment.draws) // 100)
+    assert len(sets) == (3 if assessment.too_few else 2)
 
     def union(function, most=0.99):
         ends = np.array([np.quantile(function(*each.T), [0.025, most]) for each in sets])
         return ends[:, 0].min(), ends[:, 1].max()
 
-    np.testing.assert_allclose(certificate.value, union(lambda optimum, value, transferred, fixed: value, 0.975))
-    np.testing.assert_allclose(certificate.gain, union(lambda optimum, value, transferred, fixed: value - fixed))
+    np.testing.assert_allclose(assessment.value, union(lambda optimum, value, transferred, fixed: value, 0.975))
+    np.testing.assert_allclose(assessment.gain, union(lambda optimum, value, transferred, fixed: value - fixed))
     low, high = union(lambda optimum, value, transferred, fixed: optimum)
-    np.testing.assert_allclose(certificate.optimum, [low, high + undone])
+    np.testing.assert_allclose(assessment.optimum, [low, high + undone])
     losses = [(each[:, 0] - each[:, 1], best - each[:, 2]) for each in sets]
     bound = undone + max(np.quantile(loss, 0.975) for pair in losses for loss in pair)
-    assert certificate.regret == (0.0, pytest.approx(bound))
-    assert certificate.planning_gap == pytest.approx(undone / bound)
+    assert assessment.regret == (0.0, pytest.approx(bound))
+    assert assessment.planning_gap == pytest.approx(undone / bound)
 
 
-def test_same_seed_same_bits_on_an_equal_copy_of_the_log(case, certificate):
+def test_same_seed_same_bits_on_an_equal_copy_of_the_log(case, assessment):
     estimate, plan, log = case
     copy = lmab.Sessions(log.arms.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
-    again = lmab.certify(estimate, plan, copy, rng=generator(1))
-    np.testing.assert_array_equal(again.draws, certificate.draws)
+    again = lmab.assess(estimate, plan, copy, rng=generator(1))
+    np.testing.assert_array_equal(again.draws, assessment.draws)
 
 
-def test_more_confidence_never_narrows(case, certificate):
-    surer = lmab.certify(*case, confidence=0.98, rng=generator(1))
+def test_more_confidence_never_narrows(case, assessment):
+    surer = lmab.assess(*case, confidence=0.98, rng=generator(1))
     for name in ("value", "optimum", "regret"):
-        (low, high), (lower, higher) = getattr(certificate, name), getattr(surer, name)
+        (low, high), (lower, higher) = getattr(assessment, name), getattr(surer, name)
         assert lower <= low
         assert high < higher
 
 
-def test_more_data_narrows_all_three(certificate):
-    richer = lmab.certify(*fitted(PROBING, 20_000, 4), rng=generator(1))
+def test_more_data_narrows_all_three(assessment):
+    richer = lmab.assess(*fitted(PROBING, 20_000, 4), rng=generator(1))
     for name in ("value", "optimum", "regret"):
-        assert np.diff(getattr(richer, name)) < 0.5 * np.diff(getattr(certificate, name))
-    assert richer.n_floored <= certificate.n_floored
+        assert np.diff(getattr(richer, name)) < 0.5 * np.diff(getattr(assessment, name))
+    assert richer.n_floored <= assessment.n_floored
 
 
 @pytest.mark.parametrize(("number", "least"), [(2, 1), pytest.param(8, 5, marks=pytest.mark.slow)])
@@ -167,14 +167,14 @@ def test_with_much_data_the_truth_is_inside_narrow_intervals(number, least):
     held = []
     for seed in range(number):
         estimate, plan, log = fitted(PROBING, 10_000, 4, seed=seed, gap=1e-4)
-        certificate = lmab.certify(estimate, plan, log, rng=generator(1))
+        assessment = lmab.assess(estimate, plan, log, rng=generator(1))
         value = lmab.evaluate(plan.policy, PROBING, horizon=4).mean
-        assert certificate.value[1] - certificate.value[0] < 0.3
-        assert certificate.regret[1] < 0.1
+        assert assessment.value[1] - assessment.value[0] < 0.3
+        assert assessment.regret[1] < 0.1
         held.append([
-            certificate.value[0] <= value <= certificate.value[1],
-            certificate.optimum[0] <= optimum <= certificate.optimum[1],
-            optimum - value <= certificate.regret[1],
+            assessment.value[0] <= value <= assessment.value[1],
+            assessment.optimum[0] <= optimum <= assessment.optimum[1],
+            optimum - value <= assessment.regret[1],
         ])  # fmt: skip
     assert np.sum(held, axis=0).min() >= least  # at 90% each, fewer happen once in 100 or 200 times
 
@@ -183,44 +183,44 @@ def test_the_planning_gap_is_what_better_planning_removes(case, monkeypatch):
     estimate, _, log = case
     done = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact())
     undone = lmab.plan(estimate.bandit, horizon=4, method=lmab.QMDP())
-    finished = lmab.certify(estimate, done, log, n_draws=20, rng=generator(1))
-    known = lmab.certify(estimate, undone, log, n_draws=20, rng=generator(1))
+    finished = lmab.assess(estimate, done, log, n_draws=20, rng=generator(1))
+    known = lmab.assess(estimate, undone, log, n_draws=20, rng=generator(1))
     assert finished.planning_gap == pytest.approx(0, abs=1e-12)
     assert "more planning cannot reduce it" in finished.table["regret"]
-    monkeypatch.setattr(importlib.import_module("lmab.evaluation.certify"), "_EXACT_STATES", 1)
-    started = lmab.certify(estimate, undone, log, n_draws=20, rng=generator(1))
+    monkeypatch.setattr(importlib.import_module("lmab.evaluation.assess"), "_EXACT_STATES", 1)
+    started = lmab.assess(estimate, undone, log, n_draws=20, rng=generator(1))
     assert started.planning_gap > 0.05  # the greedy plan's upper bound is the information price
     assert known.planning_gap < 0.5 * started.planning_gap  # it is loose, as the exact optimum shows
     assert known.bounds == started.bounds == (undone.lower, undone.upper)
     assert finished.regret[1] < started.regret[1]
 
 
-def test_the_sentence_tells_the_numbers(certificate):
-    sentence = str(certificate)
-    assert sentence == certificate.sentence
-    for number in (*certificate.value, *certificate.optimum, certificate.regret[1], *np.abs(certificate.gain)):
+def test_the_sentence_tells_the_numbers(assessment):
+    sentence = str(assessment)
+    assert sentence == assessment.sentence
+    for number in (*assessment.value, *assessment.optimum, assessment.regret[1], *np.abs(assessment.gain)):
         assert f"{number:.2f}" in sentence
-    assert certificate.table["confidence"] == (
+    assert assessment.table["confidence"] == (
         "each interval contains the true value for 90% of logs on average, if the true number of types is at most 3"
     )
     assert len(sentence.split(". ")) <= 3
-    hardly = replace(certificate, n_floored=2).note
-    assert f"almost no information about 2 of the {certificate.n_parameters} directions" in hardly
+    hardly = replace(assessment, n_floored=2).note
+    assert f"almost no information about 2 of the {assessment.n_parameters} directions" in hardly
 
 
-def test_a_thin_log_is_called_thin(certificate):
-    assert not certificate.thin
-    assert "sparse data" not in certificate.table
-    thin = replace(certificate, thin_share=0.34)
+def test_a_thin_log_is_called_thin(assessment):
+    assert not assessment.thin
+    assert "sparse data" not in assessment.table
+    thin = replace(assessment, thin_share=0.34)
     assert thin.thin
     for text in (thin.table["sparse data"], thin._repr_html_()):
         assert "34% of the plan" in text
         assert "go to arms played fewer than 25 times per type" in text
 
 
-def test_one_type_too_few_is_said(certificate):
-    assert "number of types" not in replace(certificate, one_more=(-0.01, 0.02)).table
-    few = replace(certificate, one_more=(0.0123, 0.004))
+def test_one_type_too_few_is_said(assessment):
+    assert "number of types" not in replace(assessment, one_more=(-0.01, 0.02)).table
+    few = replace(assessment, one_more=(0.0123, 0.004))
     assert few.too_few
     assert few.table["number of types"].startswith("4 types predict held-out sessions better than 3;")
     assert "number of types" not in replace(few, check=NOTHING).table  # never beside: no better than one
@@ -229,8 +229,8 @@ def test_one_type_too_few_is_said(certificate):
 @pytest.mark.parametrize(
     ("one_more", "few"), [((0.02, 0.02), False), ((0.021, 0.02), True), ((1e-4, 0.0), False), ((2e-4, 0.0), True)]
 )
-def test_one_type_more_must_gain_more_than_its_error_and_more_than_nothing(certificate, one_more, few):
-    assert replace(certificate, one_more=one_more).too_few is few
+def test_one_type_more_must_gain_more_than_its_error_and_more_than_nothing(assessment, one_more, few):
+    assert replace(assessment, one_more=one_more).too_few is few
 
 
 @pytest.mark.parametrize(
@@ -251,50 +251,50 @@ def test_one_type_more_must_gain_more_than_its_error_and_more_than_nothing(certi
         (0.0049, "certified", "limited data accounts for all of the bound; more planning cannot reduce it"),
     ],
 )
-def test_the_remedy_is_better_planning_only_if_an_option_of_the_planner_can_help(certificate, gap, planned, said):
-    told = replace(certificate, planning_gap=gap, planned=planned).table["regret"]
+def test_the_remedy_is_better_planning_only_if_an_option_of_the_planner_can_help(assessment, gap, planned, said):
+    told = replace(assessment, planning_gap=gap, planned=planned).table["regret"]
     assert told.startswith(said)
     assert ("plan again" in told) is ("plan again" in said)
 
 
-def test_the_sentence_has_as_many_decimals_as_its_shortest_interval_needs(certificate):
+def test_the_sentence_has_as_many_decimals_as_its_shortest_interval_needs(assessment):
     changes = {"value": (2.0, 2.5), "optimum": (2.2, 3.0), "regret": (0.0, 0.3), "gain": (-0.25, 0.5)}
-    told = replace(certificate, **changes).sentence
+    told = replace(assessment, **changes).sentence
     assert (
         "earns 2.00 to 2.50 under this policy, -0.25 to +0.50 over the best fixed arm (90% confidence intervals)."
         in told
     )
     assert "The best possible policy earns 2.20 to 3.00, at most 0.30 more than this one (10.0%)." in told
-    fine = replace(certificate, **{**changes, "value": (2.0, 2.0123)}).sentence
+    fine = replace(assessment, **{**changes, "value": (2.0, 2.0123)}).sentence
     assert "earns 2.000 to 2.012 under" in fine
     nothing = {**changes, "regret": (0.0, 0.004), "gain": (-0.0001, 0.0001)}
-    told = replace(certificate, **nothing).sentence
+    told = replace(assessment, **nothing).sentence
     assert (
         "earns 2.00 to 2.50 under this policy, +0.00 to +0.00 over the best fixed arm (90% confidence intervals)."
         in told
     )
     assert "The best possible policy earns 2.20 to 3.00, at most 0.00 more than this one (0.1%)." in told
-    assert "at most 0.017 more" in replace(certificate, **{**changes, "regret": (0.0, 0.017)}).sentence
+    assert "at most 0.017 more" in replace(assessment, **{**changes, "regret": (0.0, 0.017)}).sentence
     coarse = {"value": (200.0, 250.0), "optimum": (220.0, 300.0), "regret": (0.0, 30.0), "gain": (-25.0, 50.0)}
-    assert "earns 200 to 250 under" in replace(certificate, **coarse).sentence
-    assert "%)" not in replace(certificate, **{**changes, "optimum": (-3.0, -1.0)}).sentence
+    assert "earns 200 to 250 under" in replace(assessment, **coarse).sentence
+    assert "%)" not in replace(assessment, **{**changes, "optimum": (-3.0, -1.0)}).sentence
     exact = {"value": (2.0, 2.0), "optimum": (2.0, 2.0), "regret": (0.0, 0.0), "gain": (0.0, 0.0)}
-    assert "earns 2.0000 to 2.0000 under" in replace(certificate, **exact).sentence  # no more than four decimals
+    assert "earns 2.0000 to 2.0000 under" in replace(assessment, **exact).sentence  # no more than four decimals
 
 
-def test_an_assumption_that_does_not_hold_is_said_in_the_first_sentence_and_in_full_below(certificate):
+def test_an_assumption_that_does_not_hold_is_said_in_the_first_sentence_and_in_full_below(assessment):
     fine, broken = Assumption(False, 0.3, "All is well."), Assumption(True, 9.0, "Something depends; log more.")
     nothing = {"value": None, "regret": None, "gain": None}
     for i, name in enumerate(("shown", "leaving", "drift", "step")):
-        fires = replace(certificate, tested=Assumptions(*[broken if i == k else fine for k in range(4)]), **nothing)
+        fires = replace(assessment, tested=Assumptions(*[broken if i == k else fine for k in range(4)]), **nothing)
         assert fires.sentence.startswith("No confidence interval for this policy: something depends; log more.")
         assert next(iter(fires.table.items())) == (TESTS[name], broken.sentence)
-    calm = replace(certificate, tested=Assumptions(fine, fine, fine, fine))
+    calm = replace(assessment, tested=Assumptions(fine, fine, fine, fine))
     assert not set(TESTS.values()) & set(calm.table)
 
 
-def test_a_claim_that_is_refused_is_not_told(certificate):
-    half = replace(certificate, value=None, regret=None, gain=None)
+def test_a_claim_that_is_refused_is_not_told(assessment):
+    half = replace(assessment, value=None, regret=None, gain=None)
     assert half.sentence.startswith("No confidence interval for this policy")
     assert "The best possible policy earns" in half.sentence
     assert "more than this one" not in half.sentence
@@ -308,24 +308,24 @@ def test_a_claim_that_is_refused_is_not_told(certificate):
     assert not nothing.sure
 
 
-def test_one_arm_never_played_is_said_in_the_singular(certificate):
-    one = replace(certificate, n_unplayed=1, unplayed_share=0.25).table["unplayed arms"]
+def test_one_arm_never_played_is_said_in_the_singular(assessment):
+    one = replace(assessment, n_unplayed=1, unplayed_share=0.25).table["unplayed arms"]
     assert one == "1 arm was never played; 25% of the value of the best policy is based on assumed mean rewards"
-    assert not replace(certificate, thin_share=0.1).thin
+    assert not replace(assessment, thin_share=0.1).thin
 
 
-def test_too_few_types_widen_the_certificate():
+def test_too_few_types_widen_the_assessment():
     """Of 8 arms, one type for two that differ in all of them: held-out sessions show it."""
     rng = generator(4)
     means = np.stack([np.linspace(0.1, 0.9, 8), np.linspace(0.9, 0.1, 8)])
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], means)
     log = lmab.simulate(truth, lmab.Uniform(8), n_sessions=1500, horizon=4, rng=rng)
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior="learned"), rng=rng)
-    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, rng=rng)
-    assert certificate.too_few
+    assessment = lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=4), log, rng=rng)
+    assert assessment.too_few
     best = lmab.plan(truth, horizon=4, method=lmab.Exact()).lower
-    assert certificate.optimum[0] <= best <= certificate.optimum[1]
-    assert best - truth.best_fixed(4) <= certificate.regret[1]
+    assert assessment.optimum[0] <= best <= assessment.optimum[1]
+    assert best - truth.best_fixed(4) <= assessment.regret[1]
 
 
 @pytest.mark.parametrize("prior", ["learned", 1.0, 2.0, 5.0])
@@ -336,13 +336,13 @@ def test_an_arm_shown_once_that_paid_promises_nothing(prior):
     arms[0, 0], rewards[0, 0] = 2, 1.0
     log = lmab.Sessions.from_arrays(arms, rewards, n_arms=3)
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior=prior), rng=rng)
-    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, n_draws=20, rng=rng)
-    assert certificate.value[0] < 3.0
-    assert replace(certificate, thin_share=0.101).thin
-    assert not replace(certificate, thin_share=0.1).thin
+    assessment = lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=5), log, n_draws=20, rng=rng)
+    assert assessment.value[0] < 3.0
+    assert replace(assessment, thin_share=0.101).thin
+    assert not replace(assessment, thin_share=0.1).thin
     if estimate.bandit.means[0].argmax() == 2:
-        assert certificate.thin
-        assert certificate.gain[0] < 0
+        assert assessment.thin
+        assert assessment.gain[0] < 0
 
 
 def test_normal_rewards_are_certified():
@@ -351,18 +351,18 @@ def test_normal_rewards_are_certified():
     log = lmab.simulate(truth, lmab.Uniform(8), n_sessions=1500, horizon=4, rng=rng)
     estimate = lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(prior="learned"), rng=rng, check=False)
     plan = lmab.plan(estimate.bandit, horizon=4)
-    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    assessment = lmab.assess(estimate, plan, log, rng=rng)
     value = lmab.evaluate(plan.policy, truth, horizon=4, n_sessions=50_000, rng=1).mean
-    assert certificate.value[0] <= value <= certificate.value[1]
+    assert assessment.value[0] <= value <= assessment.value[1]
     error = 0.02  # of the simulated value
-    assert certificate.gain[0] - error <= value - truth.best_fixed(4) <= certificate.gain[1] + error
-    assert np.diff(certificate.value) < 0.3 * value
+    assert assessment.gain[0] - error <= value - truth.best_fixed(4) <= assessment.gain[1] + error
+    assert np.diff(assessment.value) < 0.3 * value
 
 
-def test_large_models_are_certified_without_second_derivatives(monkeypatch, case, certificate):
-    monkeypatch.setattr(importlib.import_module("lmab.evaluation.certify"), "PARAMETER_LIMIT", 10)
-    alone = lmab.certify(*case, rng=generator(1))
-    assert len(certificate.draws) == (300 if certificate.too_few else 200)
+def test_large_models_are_certified_without_second_derivatives(monkeypatch, case, assessment):
+    monkeypatch.setattr(importlib.import_module("lmab.evaluation.assess"), "PARAMETER_LIMIT", 10)
+    alone = lmab.assess(*case, rng=generator(1))
+    assert len(assessment.draws) == (300 if assessment.too_few else 200)
     assert len(alone.draws) == (200 if alone.too_few else 100)
     assert alone.n_floored == 0
 
@@ -379,13 +379,13 @@ def test_recentred_draws_raise_no_mean_on_average(case):
     assert (after < 1.15 * estimate.bandit.means + 1e-3).all()
 
 
-def test_arms_never_played_are_mentioned(case, certificate):
+def test_arms_never_played_are_mentioned(case, assessment):
     log = case[2]
-    assert certificate.n_unplayed == 0
-    assert "unplayed" not in certificate.table
+    assert assessment.n_unplayed == 0
+    assert "unplayed" not in assessment.table
     wide = lmab.Sessions(np.minimum(log.arms, 5), log.rewards, log.offsets, n_arms=8)
     estimate = lmab.fit(wide, n_types=2, method=lmab.EM(prior=2.0, restarts=2), rng=generator(0))
-    missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, n_draws=20, rng=generator(0))
+    missing = lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=2), wide, n_draws=20, rng=generator(0))
     assert missing.n_unplayed == 2
     assert "2 arms were never played" in missing.table["unplayed arms"]
     assert 0 < missing.unplayed_share < 1
@@ -396,10 +396,10 @@ def test_sessions_without_repeats(rng):
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=3000, horizon=3, rng=rng)
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=3, repeats=False)
-    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    assessment = lmab.assess(estimate, plan, log, rng=rng)
     best = lmab.plan(bandit, horizon=3, repeats=False, method=lmab.Exact())
-    assert certificate.optimum[0] <= best.lower <= certificate.optimum[1]
-    assert certificate.optimum[1] < lmab.plan(bandit, horizon=3, method=lmab.Exact()).lower  # which repeats
+    assert assessment.optimum[0] <= best.lower <= assessment.optimum[1]
+    assert assessment.optimum[1] < lmab.plan(bandit, horizon=3, method=lmab.Exact()).lower  # which repeats
 
 
 def test_three_values_and_sessions_of_one_step():
@@ -409,10 +409,10 @@ def test_three_values_and_sessions_of_one_step():
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
     for horizon in (1, 3):
         plan = lmab.plan(estimate.bandit, horizon=horizon)
-        certificate = lmab.certify(estimate, plan, log, n_draws=50, rng=rng)
+        assessment = lmab.assess(estimate, plan, log, n_draws=50, rng=rng)
         value = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean
-        assert certificate.value[0] < value < certificate.value[1]
-        assert certificate.horizon == horizon
+        assert assessment.value[0] < value < assessment.value[1]
+        assert assessment.horizon == horizon
 
 
 def test_one_type_and_a_dead_one():
@@ -421,11 +421,11 @@ def test_one_type_and_a_dead_one():
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=3, rng=rng)
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior=1.0), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=3)
-    alone = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(0))
+    alone = lmab.assess(estimate, plan, log, n_draws=20, rng=generator(0))
     assert alone.value[0] < 2.1 < alone.value[1]
     two = lmab.LatentBandit.bernoulli([1.0, 0.0], np.vstack([estimate.bandit.means, [[0.5, 0.5]]]))
     plan = lmab.plan(two, horizon=3)
-    dead = lmab.certify(replace(estimate, bandit=two), plan, log, n_draws=20, rng=generator(0))
+    dead = lmab.assess(replace(estimate, bandit=two), plan, log, n_draws=20, rng=generator(0))
     assert dead.value[0] < 2.1 < dead.value[1]
     assert np.isfinite(dead.draws).all()
 
@@ -433,27 +433,27 @@ def test_one_type_and_a_dead_one():
 def test_refuses_plain_maximum_likelihood_and_says_why(case):
     estimate, plan, log = case
     with pytest.raises(InvalidArgument, match=r"EM\(prior='learned'\).*got prior 0.*overfits"):
-        lmab.certify(replace(estimate, prior=0.0, learned=None), plan, log, rng=generator(0))
+        lmab.assess(replace(estimate, prior=0.0, learned=None), plan, log, rng=generator(0))
 
 
 def test_refuses_what_does_not_belong_together(case):
     estimate, plan, log = case
     rng = generator(0)
     with pytest.raises(InvalidArgument, match="sessions must be the log"):
-        lmab.certify(estimate, plan, log[:-1], rng=rng)
+        lmab.assess(estimate, plan, log[:-1], rng=rng)
     with pytest.raises(InvalidArgument, match=r"plan must be a plan for estimate\.bandit"):
-        lmab.certify(estimate, replace(plan, lower=plan.upper + 0.1, upper=plan.upper + 0.2), log, rng=rng)
+        lmab.assess(estimate, replace(plan, lower=plan.upper + 0.1, upper=plan.upper + 0.2), log, rng=rng)
     with pytest.raises(InvalidArgument, match="deterministic"):
-        lmab.certify(estimate, replace(plan, policy=lmab.Thompson(estimate.bandit)), log, rng=rng)
+        lmab.assess(estimate, replace(plan, policy=lmab.Thompson(estimate.bandit)), log, rng=rng)
     with pytest.raises(InvalidArgument, match="arms"):
-        lmab.certify(estimate, lmab.plan(lmab.random_bandit(3, 9, rng=rng), horizon=4), log, rng=rng)
+        lmab.assess(estimate, lmab.plan(lmab.random_bandit(3, 9, rng=rng), horizon=4), log, rng=rng)
 
 
-def test_a_certificate_is_about_the_horizon_of_its_plan(case, certificate):
+def test_an_assessment_is_about_the_horizon_of_its_plan(case, assessment):
     plan = case[1]
-    assert certificate.is_about(plan)
-    assert not certificate.is_about(replace(plan, horizon=plan.horizon + 1))
-    assert not certificate.is_about(replace(plan, upper=plan.upper + 0.1))
+    assert assessment.is_about(plan)
+    assert not assessment.is_about(replace(plan, horizon=plan.horizon + 1))
+    assert not assessment.is_about(replace(plan, upper=plan.upper + 0.1))
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_a_certificate_is_about_the_horizon_of_its_plan(case, certificate):
 def test_refuses_bad_arguments(case, changes, message):
     arguments = {"rng": generator(0), **changes}
     with pytest.raises(InvalidArgument, match=message):
-        lmab.certify(*case, **arguments)
+        lmab.assess(*case, **arguments)
 
 
 @pytest.fixture
@@ -541,40 +541,40 @@ def typed(rng: np.random.Generator) -> lmab.Sessions:
 
 @pytest.fixture(scope="module", params=["sticky", "typed"])
 def road(request, tmp_path_factory):
-    """The whole road by the commands' own means: a log, an estimate with its check, a plan, a certificate."""
+    """The whole road by the commands' own means: a log, an estimate with its check, a plan, an assessment."""
     rng = generator(3)
     log = sticky(rng) if request.param == "sticky" else typed(rng)
     method = lmab.EM(prior="learned", restarts=5)
     estimate = lmab.fit(log, n_types=2, method=method, rng=rng)
     estimate = replace(estimate, check=diagnostics.check(log, n_types=2, rng=rng))
     plan = lmab.plan(estimate, horizon=4)
-    certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=rng)
+    assessment = lmab.assess(estimate, plan, log, n_draws=20, rng=rng)
     folder = tmp_path_factory.mktemp("road")
     estimate.save(folder / "model.lmab")
     plan.save(folder / "policy.lmab")
-    certificate.save(folder / "certificate.lmab")
-    return request.param == "typed", estimate, plan, certificate, folder
+    assessment.save(folder / "assessment.lmab")
+    return request.param == "typed", estimate, plan, assessment, folder
 
 
-def test_the_certificate_repeats_the_check_and_keeps_it(road):
-    real, estimate, _, certificate, folder = road
+def test_the_assessment_repeats_the_check_and_keeps_it(road):
+    real, estimate, _, assessment, folder = road
     assert estimate.check.agrees is real
-    assert (certificate.gain is not None) is real  # withheld where the check fails
-    assert certificate.sure is real
-    assert certificate.table["held-out check"] == estimate.check.verdict
-    assert len(certificate.sentence.split(". ")) == (3 if real else 2)  # no bound on the optimum without types
-    assert ("No gain over the best fixed arm was demonstrated" in certificate.sentence) is not real
-    assert ("No gain over the best fixed arm was demonstrated" in certificate._repr_html_()) is not real
-    again = lmab.load(folder / "certificate.lmab")
+    assert (assessment.gain is not None) is real  # withheld where the check fails
+    assert assessment.sure is real
+    assert assessment.table["held-out check"] == estimate.check.verdict
+    assert len(assessment.sentence.split(". ")) == (3 if real else 2)  # no bound on the optimum without types
+    assert ("No gain over the best fixed arm was demonstrated" in assessment.sentence) is not real
+    assert ("No gain over the best fixed arm was demonstrated" in assessment._repr_html_()) is not real
+    again = lmab.load(folder / "assessment.lmab")
     assert again.check.verdict == estimate.check.verdict
     assert again.sure is real
 
 
 def test_the_report_is_green_and_calls_types_real_only_where_all_agree(road):
-    real, estimate, plan, certificate, _ = road
+    real, estimate, plan, assessment, _ = road
     held = typed(generator(4)) if real else sticky(generator(4))
-    for known in (certificate, None):
-        page = reporting.render(reporting.gather(estimate.bandit, plan, sessions=held, certificate=known))
+    for known in (assessment, None):
+        page = reporting.render(reporting.gather(estimate.bandit, plan, sessions=held, assessment=known))
         green = real and known is not None
         assert ('class="good"' in page) is green
         assert ("more)" in page) is green
@@ -585,7 +585,7 @@ def test_the_report_is_green_and_calls_types_real_only_where_all_agree(road):
         assert ('class="ours"' in page) is real  # the bar of an unsupported gain is grey
     assert (
         "A gain over the best fixed arm was demonstrated"
-        in reporting.render(reporting.gather(estimate.bandit, plan, certificate=certificate))
+        in reporting.render(reporting.gather(estimate.bandit, plan, assessment=assessment))
     ) is real
 
 
@@ -604,7 +604,7 @@ def test_the_commands_repeat_the_check(road, tmp_path):
         answer = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)
         assert answer["check"] == {"agrees": real, "verdict": estimate.check.verdict}
     page = ["report", str(folder / "model.lmab"), str(folder / "policy.lmab"), "-o", str(tmp_path / "page.html")]
-    told = CliRunner().invoke(app, [*page, "--certificate", str(folder / "certificate.lmab"), "--json"])
+    told = CliRunner().invoke(app, [*page, "--assessment", str(folder / "assessment.lmab"), "--json"])
     assert json.loads(told.stdout)["sure"] is real
     assert ('class="good"' in (tmp_path / "page.html").read_text()) is real
 
@@ -619,6 +619,6 @@ def test_where_nothing_can_be_lost_nothing_is_left_undone(rng):
     bandit = lmab.LatentBandit.bernoulli([1.0], [[0.4]])
     log = lmab.simulate(bandit, lmab.Uniform(1), n_sessions=60, horizon=3, rng=rng)
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(restarts=2, prior=1.0), check=False, rng=rng)
-    found = lmab.certify(estimate, lmab.plan(estimate, horizon=1), log, n_draws=20, rng=rng)
+    found = lmab.assess(estimate, lmab.plan(estimate, horizon=1), log, n_draws=20, rng=rng)
     assert found.regret == (0.0, 0.0)
     assert found.planning_gap == 0.0

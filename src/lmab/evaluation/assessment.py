@@ -1,4 +1,4 @@
-"""Certificate and Verdict: confidence intervals from a log, and whether a gain was demonstrated."""
+"""Assessment and Verdict: confidence intervals from a log, and whether a gain was demonstrated."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _NOTHING = 1e-4  # nats per session that count as no gain
 _NOT_CHECKED = "The latent types were not tested on held-out sessions; `lmab fit` does so by default."
 LEAST_MODELS = 20  # drawn models without which nothing is claimed: the ends of a 90% interval would be their extremes
 _TOO_SHORT = "The time limit left {0} drawn models, and an interval requires 20; give a longer one (--time-limit)."
+_CONTRADICTED = "The log contradicts an assumption."
 _DECIMALS = 4  # at most
 _BETTER_PLAN: dict[str, str] = {
     Status.CERTIFIED: "; plan again with a smaller gap (--gap)",
     Status.TIME_LIMIT: "; plan again with a longer time limit (--time-limit)",
 }  # by status of the plan; of other plans no option of the planner is known to help
 _NEXT_TO_NOTHING = 0.02  # share of the longest interval below which a regret needs no further decimals
-_OFTEN = 0.1  # share of the plan's steps on arms with sparse data from which the certificate reports it
+_OFTEN = 0.1  # share of the plan's steps on arms with sparse data from which the assessment reports it
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Ends:
 
     @property
     def table(self) -> dict[str, str]:
-        """The rows of a certificate."""
+        """The rows of an assessment."""
         pairs = zip(self.rewards, self.leaving, strict=True)
         chances = ", ".join(f"{chance:.0%} after {reward:g}" for reward, chance in pairs)
         reached = f"{self.reached:.0%} in the log; probability of leaving: {chances}"
@@ -54,7 +55,7 @@ class Ends:
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Assessment:
     """Confidence intervals for the value of a policy, its gain over the best fixed arm or list, and the optimum.
 
     Each of the four intervals contains the true value with probability `confidence` on average, provided that the true
@@ -67,8 +68,8 @@ class Certificate:
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
         >>> log = lmab.simulate(truth, lmab.Uniform(2), n_sessions=2000, horizon=5, rng=rng)
         >>> estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=rng)
-        >>> certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
-        >>> certificate.value[0] <= 3.35771 <= certificate.value[1]
+        >>> assessment = lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
+        >>> assessment.value[0] <= 3.35771 <= assessment.value[1]
         True
     """
 
@@ -111,7 +112,7 @@ class Certificate:
 
     @property
     def sentence(self) -> str:
-        """The certificate in three sentences for somebody who has to decide; `table` has the details."""
+        """The assessment in three sentences for somebody who has to decide; `table` has the details."""
         return " ".join(part for part in (self.claims, self.verdict.short, self._not_beaten) if part)
 
     @property
@@ -136,7 +137,8 @@ class Certificate:
     @property
     def _earns(self) -> str:
         if self.value is None:
-            why = _TOO_SHORT.format(len(self.draws)) if self._stopped else self._fired[0].sentence
+            fired = [found.sentence for found in self._fired]
+            why = _TOO_SHORT.format(len(self.draws)) if self._stopped else [*fired, _CONTRADICTED][0]
             return f"No confidence interval for this policy: {why[0].lower()}{why[1:]}"
         steps, places = steps_of(self.horizon, people_leave=self.people_leave), self._places
         low, high = (f"{end:.{places}f}" for end in self.value)
@@ -304,20 +306,20 @@ class Certificate:
         return f"more planning could remove at most {self.planning_gap:.0%} of the bound, the rest needs data{advice}"
 
     def is_about(self, plan: Plan) -> bool:
-        """Return whether this certificate has the horizon and the bounds of `plan`."""
+        """Return whether this assessment has the horizon and the bounds of `plan`."""
         return self.horizon == plan.horizon and self.bounds == (plan.lower, plan.upper)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the certificate to `path`; `lmab.load` returns it unchanged."""
+        """Write the assessment to `path`; `lmab.load` returns it unchanged."""
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        """Return the certificate as a file holds it."""
-        return files.encode(self, "certificate")
+        """Return the assessment as a file holds it."""
+        return files.encode(self, "assessment")
 
     @classmethod
-    def from_record(cls, record: files.Record) -> Certificate:
-        """Return the certificate in a file; raise `InvalidFile` if its draws are not a table."""
+    def from_record(cls, record: files.Record) -> Assessment:
+        """Return the assessment in a file; raise `InvalidFile` if its draws are not a table."""
         if record.arrays["draws"].ndim != 2:
             raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
         parts = (Check, Gain, Replay, Calibration, Assumption, Assumptions, Ends)
@@ -334,7 +336,7 @@ class Certificate:
             "regret at most": "not claimed" if self.regret is None else f"{self.regret[1]:.4g} per session",
             "verdict": self.verdict.sentence,
         }
-        return card("Certificate", rows | self.table)
+        return card("Assessment", rows | self.table)
 
 
 def _shown(interval: Interval | None, sign: str = "") -> str:
@@ -354,7 +356,7 @@ def hardly_told(told: float | None) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Whether a gain was demonstrated, by the certificate and the held-out check of the fit together.
+    """Whether a gain was demonstrated, by the assessment and the held-out check of the fit together.
 
     An interval of the gain that lies above 0 relies on the fitted types. So held-out sessions must support these types:
     they must be predicted better than by one type, and better than by independent arms.
@@ -364,9 +366,9 @@ class Verdict:
         False
     """
 
-    gain: tuple[float, float] | None  # interval of a certificate, over the best fixed arm or list; None: none
+    gain: tuple[float, float] | None  # interval of an assessment, over the best fixed arm or list; None: none
     check: Check | None  # held-out check of the fit; None: not computed
-    refused: bool = False  # whether a certificate was made that claims no gain
+    refused: bool = False  # whether an assessment was made that claims no gain
     best_fixed: str = "the best fixed arm or list"  # the baseline in words
     stopped: bool = False  # whether the time limit left too few drawn models for any claim
 
@@ -401,7 +403,7 @@ class Verdict:
             return f"{self._no_gain}, because the log contradicts an assumption of the model."
         if self.gain is None:
             return (
-                f"The gain over {self.best_fixed} is predicted by the model; `lmab evaluate --certify` estimates its "
+                f"The gain over {self.best_fixed} is predicted by the model; `lmab evaluate --assess` estimates its "
                 "confidence interval from the log of the fit."
             )
         if self.gain[0] <= 0:
@@ -414,4 +416,4 @@ class Verdict:
         )
 
 
-_registry.register("certificate", Certificate)
+_registry.register("assessment", Assessment)

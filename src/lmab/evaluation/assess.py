@@ -1,4 +1,4 @@
-"""certify: from a fitted bandit and a plan to what the log says about the truth behind it."""
+"""assess: from a fitted bandit and a plan to what the log says about the truth behind it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..planning.exact import Exact
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
 from ..simulation import check_fits
-from .certificate import LEAST_MODELS, THIN, Certificate, Ends, Interval, hardly_told, too_few
+from .assessment import LEAST_MODELS, THIN, Assessment, Ends, Interval, hardly_told, too_few
 from .replanning import (
     FLOOR,
     LEARNED_FLOOR,
@@ -67,7 +67,7 @@ _STEPS = 60_000  # A log with more steps needs one fold only.
 
 
 @with_one_blas_thread
-def certify(
+def assess(
     estimate: Estimate,
     plan: Plan,
     sessions: Sessions | Packed,
@@ -78,8 +78,8 @@ def certify(
     backend: Any = None,
     time_limit: float = math.inf,
     progress: Progress | None = None,
-) -> Certificate:
-    """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.
+) -> Assessment:
+    """Assess what the policy of `plan` is worth in truth, and how far from the best it can be.
 
     Models that the log could have come from are drawn in two ways: by short Gibbs runs, which learn from the arms what
     arms are like, and around the estimate (its Laplace approximation). Each is planned for anew, and the spread of the
@@ -102,7 +102,7 @@ def certify(
         backend: where the pass over a packed log runs that the second way needs, as for `lmab.fit`.
         time_limit: seconds after which no further drawn model is planned for. If replanning takes long, policies are
             simulated with fewer sessions, and the intervals include the error of the simulation; then fewer models are
-            planned for. The certificate reports how many, and claims nothing from fewer than 20.
+            planned for. The assessment reports how many, and claims nothing from fewer than 20.
         progress: called after each model with how many were planned for, how many there are, and about how many
             seconds are left.
 
@@ -113,7 +113,7 @@ def certify(
         >>> log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=2000, horizon=5, rng=rng)
         >>> estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=rng)
         >>> plan = lmab.plan(estimate.bandit, horizon=5)
-        >>> print(lmab.certify(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
+        >>> print(lmab.assess(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
         A session of 5 steps earns ... to ... under this policy, ...
     """
     rng = check_rng(rng, "models are drawn at random")
@@ -159,10 +159,10 @@ def certify(
         assumptions, fired = explained(assumptions), fired - {SHOWN}
     refused = {claim for name in fired for claim in _CLAIMS - _STANDS.get(name, frozenset())}
     if sum(len(drawn.value) for drawn in found.sets) < LEAST_MODELS:
-        refused = _CLAIMS
+        refused |= _CLAIMS
     if estimate.check is not None and not estimate.check.agrees:
         refused |= {"optimum", "regret", "gain"}  # bounds on what types could earn need types
-    return Certificate(
+    return Assessment(
         value=None if "value" in refused else value,
         optimum=None if "optimum" in refused else optimum,
         regret=None if "regret" in refused else regret,
@@ -488,7 +488,7 @@ def _check_kinds(estimate: object, plan: object) -> None:
     """The arguments in their order: whoever has a bandit or a policy alone is told what else is needed."""
     if not isinstance(estimate, Estimate):
         raise InvalidArgument(
-            f"estimate must be what lmab.fit returns, as in certify(estimate, plan, sessions), because a bandit "
+            f"estimate must be what lmab.fit returns, as in assess(estimate, plan, sessions), because a bandit "
             f"alone does not tell how well its log determines it; got a {type(estimate).__name__}"
         )
     if not isinstance(plan, Plan):
@@ -499,7 +499,7 @@ def _check_estimate(estimate: Estimate) -> None:
     if not estimate.arm_prior.active:
         raise InvalidArgument(
             f"estimate must be a maximum a posteriori one (fit with method=EM(prior='learned')), got prior "
-            f"{estimate.prior}: plain maximum likelihood overfits, and certificates around it held in as few as 16 "
+            f"{estimate.prior}: plain maximum likelihood overfits, and assessments around it held in as few as 16 "
             "cases of 100 where 90 were claimed"
         )
 

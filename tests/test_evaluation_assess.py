@@ -1,4 +1,4 @@
-"""certify: its intervals from hand-made draws, and the shares that it tells of a log with thin and unplayed arms."""
+"""assess: its intervals from hand-made draws, and the shares that it tells of a log with thin and unplayed arms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmab.estimation.families import observe
 from lmab.evaluation.decision_tree import unroll
 from lmab.evaluation.replanning import FLOOR, LEARNED_FLOOR, Replanned, laplace
 
-certifying = importlib.import_module("lmab.evaluation.certify")
+assessing = importlib.import_module("lmab.evaluation.assess")
 
 
 def drawn(rng, unplayed: float) -> Replanned:
@@ -35,7 +35,7 @@ class Bounds:
 def test_intervals_are_unions_of_quantiles_over_the_ways_to_draw(unplayed):
     rng = generator(0)
     sets, miss, own = [drawn(rng, 0.0), drawn(rng, unplayed)], 0.1, 2.05
-    value, optimum, regret, gain, undone = certifying._intervals(Bounds(), own, sets, miss)
+    value, optimum, regret, gain, undone = assessing._intervals(Bounds(), own, sets, miss)
 
     def union(samples, most=0.98):
         return min(np.quantile(one, 0.05) for one in samples), max(np.quantile(one, most) for one in samples)
@@ -50,13 +50,13 @@ def test_intervals_are_unions_of_quantiles_over_the_ways_to_draw(unplayed):
     losses = [loss for one in sets for loss in (one.optimum - one.value, best - one.transferred)]
     assert regret[0] == 0
     assert regret[1] == pytest.approx(undone + max(np.quantile(loss, 0.95) for loss in losses))
-    assert certifying._intervals(Bounds(), 3.0, sets, miss)[-1] == 0.0
+    assert assessing._intervals(Bounds(), 3.0, sets, miss)[-1] == 0.0
 
 
 def test_value_and_optimum_reach_further_down_where_the_log_reacts_and_nothing_else_moves():
     sets = [drawn(generator(0), 0.0), drawn(generator(1), 0.0)]
-    value, optimum, regret, gain, _ = certifying._intervals(Bounds(), 2.0, sets, 0.1)
-    low_value, low_optimum, *others, _ = certifying._intervals(Bounds(), 2.0, sets, 0.1, 0.1)
+    value, optimum, regret, gain, _ = assessing._intervals(Bounds(), 2.0, sets, 0.1)
+    low_value, low_optimum, *others, _ = assessing._intervals(Bounds(), 2.0, sets, 0.1, 0.1)
     assert low_value == pytest.approx((min(np.quantile(one.value, 0.005) for one in sets), value[1]))
     assert low_optimum == pytest.approx((min(np.quantile(one.optimum, 0.005) for one in sets), optimum[1]))
     assert others == [regret, gain]
@@ -64,8 +64,8 @@ def test_value_and_optimum_reach_further_down_where_the_log_reacts_and_nothing_e
 
 def test_upper_ends_reach_further_from_the_median_where_types_are_hardly_told_apart():
     sets = [drawn(generator(0), 0.0), drawn(generator(1), 0.0)]
-    plain = certifying._intervals(Bounds(), 3.0, sets, 0.1)
-    wider = certifying._intervals(Bounds(), 3.0, sets, 0.1, 1.0, 0.0, 1.5)
+    plain = assessing._intervals(Bounds(), 3.0, sets, 0.1)
+    wider = assessing._intervals(Bounds(), 3.0, sets, 0.1, 1.0, 0.0, 1.5)
     gains = [one.value - fixed for one in sets for fixed in (one.fixed, one.fixed_played)]
     samples = [one.value for one in sets], [one.optimum for one in sets], gains
     for narrow, wide, each in zip((plain[0], plain[1], plain[3]), (wider[0], wider[1], wider[3]), samples, strict=True):
@@ -75,28 +75,28 @@ def test_upper_ends_reach_further_from_the_median_where_types_are_hardly_told_ap
 
 
 @pytest.mark.parametrize(("n_sessions", "hardly"), [(60, True), (2000, False)])
-def test_what_a_log_tells_about_types_decides_how_far_up_a_certificate_reaches(n_sessions, hardly, monkeypatch):
+def test_what_a_log_tells_about_types_decides_how_far_up_an_assessment_reaches(n_sessions, hardly, monkeypatch):
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5], [0.2, 0.9, 0.5]])
     log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=n_sessions, horizon=3, rng=0)
     method = lmab.EM(restarts=2, tolerance=1e-4, prior="learned")
     estimate = lmab.fit(log, n_types=2, method=method, rng=0, check=False)
     posterior = estimate.posterior()
     expected = (posterior * np.log(posterior / estimate.bandit.weights)).sum() / 7  # parameters
-    assert certifying._told(estimate, 7) == pytest.approx(expected)
-    monkeypatch.setattr(certifying, "_LOOKED_AT", 10)
-    assert certifying._told(estimate, 7) == pytest.approx(expected, rel=0.5)
+    assert assessing._told(estimate, 7) == pytest.approx(expected)
+    monkeypatch.setattr(assessing, "_LOOKED_AT", 10)
+    assert assessing._told(estimate, 7) == pytest.approx(expected, rel=0.5)
     plan = lmab.plan(estimate, horizon=3)
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=0)
     assert found.hardly_told is hardly
     assert ("weak identification" in found.table) is hardly
-    monkeypatch.setattr(certifying, "_FURTHER", 1.0)
-    plain = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
+    monkeypatch.setattr(assessing, "_FURTHER", 1.0)
+    plain = lmab.assess(estimate, plan, log, n_draws=20, rng=0)
     assert (found.value[1] > plain.value[1]) is hardly
     assert found.value[0] == plain.value[0]
 
 
 def test_the_value_of_a_traits_model_is_raised_and_keeps_its_width():
-    assert certifying._raised((2.0, 2.8)) == pytest.approx((2.14, 2.94))
+    assert assessing._raised((2.0, 2.8)) == pytest.approx((2.14, 2.94))
 
 
 def test_one_type_has_nothing_to_be_told():
@@ -104,13 +104,13 @@ def test_one_type_has_nothing_to_be_told():
         lmab.LatentBandit.bernoulli([1.0], [[0.2, 0.4]]), lmab.Uniform(2), n_sessions=40, horizon=2, rng=0
     )
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(restarts=1, prior="learned"), rng=0)
-    assert certifying._told(estimate, 2) is None
-    assert not lmab.certify(estimate, lmab.plan(estimate, horizon=2), log, n_draws=20, rng=0).hardly_told
+    assert assessing._told(estimate, 2) is None
+    assert not lmab.assess(estimate, lmab.plan(estimate, horizon=2), log, n_draws=20, rng=0).hardly_told
 
 
 def test_models_that_may_miss_more_claim_less():
     sure, wide = drawn(generator(0), 0.0), replace(drawn(generator(1), 0.0), misses=2.0)
-    value, _, _, gain, _ = certifying._intervals(Bounds(), 2.0, [sure, wide], 0.1)
+    value, _, _, gain, _ = assessing._intervals(Bounds(), 2.0, [sure, wide], 0.1)
     lows = np.quantile(sure.value, 0.05), np.quantile(wide.value, 0.1)
     highs = np.quantile(sure.value, 0.95), np.quantile(wide.value, 0.9)
     assert value == pytest.approx((min(lows), max(highs)))
@@ -128,14 +128,14 @@ def test_models_around_an_estimate_may_miss_more_where_there_are_more_than_two_v
     estimate = lmab.fit(
         log, n_types=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng, check=False
     )
-    whole = certifying._intervals
+    whole = assessing._intervals
 
     def watched(*given):
         seen.append(given)
         return whole(*given)
 
-    monkeypatch.setattr(certifying, "_intervals", watched)
-    lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=3), log, n_draws=20, rng=rng)
+    monkeypatch.setattr(assessing, "_intervals", watched)
+    lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=3), log, n_draws=20, rng=rng)
     assert [one.misses for one in seen[0][2][:2]] == [1.0, misses]
 
 
@@ -161,7 +161,7 @@ def test_thin_arms_are_counted_per_type_and_directions_by_the_floor_of_the_prior
     log, fitted = lopsided
     estimate = fitted[prior]
     plan = lmab.plan(estimate.bandit, horizon=3)
-    found = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(0))
+    found = lmab.assess(estimate, plan, log, n_draws=20, rng=generator(0))
     steps = unroll(plan.policy, estimate.bandit, 3).plays(4)
     assert steps.sum() == pytest.approx(3)
     assert found.thin_share == pytest.approx(steps[[2, 3]].sum() / 3)  # 30 plays are fewer than 25 in each of 2 types
@@ -189,34 +189,34 @@ def test_mean_and_standard_error_over_two_of_five_folds(log, rng, monkeypatch):
         seen.append((sorted(rows.tolist()), fold.tolist(), n_types))
         return np.arange(len(fold), dtype=float) + 100 * len(seen)
 
-    monkeypatch.setattr(certifying, "_one_more_gains", gains)
-    mean, error = certifying.one_more(log, 2, rng)
+    monkeypatch.setattr(assessing, "_one_more_gains", gains)
+    mean, error = assessing.one_more(log, 2, rng)
     every = np.concatenate([100 + np.arange(10.0), 200 + np.arange(10.0)])
     assert (mean, error) == (pytest.approx(every.mean()), pytest.approx(every.std() / np.sqrt(20)))
     assert [len(fold) for _, fold, _ in seen] == [10, 10]
     assert not set(seen[0][1]) & set(seen[1][1])
     assert all(rows == list(range(50)) and n == 2 for rows, _, n in seen)
     seen.clear()
-    monkeypatch.setattr(certifying, "_STEPS", 99)  # of a long log one fold is enough
-    certifying.one_more(log, 2, rng)
+    monkeypatch.setattr(assessing, "_STEPS", 99)  # of a long log one fold is enough
+    assessing.one_more(log, 2, rng)
     assert len(seen) == 1
-    monkeypatch.setattr(certifying, "_LOOKED_AT", 20)
+    monkeypatch.setattr(assessing, "_LOOKED_AT", 20)
     seen.clear()
-    certifying.one_more(log, 2, rng)
+    assessing.one_more(log, 2, rng)
     assert (len(seen[0][0]), len(seen[0][1])) == (20, 4)
 
 
 def test_too_few_sessions_say_nothing(log, rng, monkeypatch):
-    monkeypatch.setattr(certifying, "_one_more_gains", lambda *_: np.ones(3))
-    assert certifying.one_more(log.subset(np.arange(5)), 2, rng) == (0.0, 0.0)
-    assert certifying.one_more(log.subset(np.arange(6)), 2, rng)[0] == 1.0
+    monkeypatch.setattr(assessing, "_one_more_gains", lambda *_: np.ones(3))
+    assert assessing.one_more(log.subset(np.arange(5)), 2, rng) == (0.0, 0.0)
+    assert assessing.one_more(log.subset(np.arange(6)), 2, rng)[0] == 1.0
 
 
 def test_a_gain_is_that_of_sessions_which_no_fit_has_seen(rng):
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.9, 0.9], [0.05, 0.1, 0.1]])
     log = observe(lmab.simulate(truth, lmab.Uniform(3), n_sessions=300, horizon=5, rng=rng))
     fold, rows = np.arange(0, 300, 5), np.arange(300)
-    gains = certifying._one_more_gains(log, rows, fold, 1, rng)
+    gains = assessing._one_more_gains(log, rows, fold, 1, rng)
     assert gains.shape == (60,)
     assert gains.mean() > 0.5  # two types predict far better than one
 
@@ -227,7 +227,7 @@ def test_if_the_mixture_of_types_changed_nothing_is_claimed():
     first, second = (lmab.simulate(half, lmab.Uniform(4), n_sessions=300, horizon=4, rng=3) for half in halves)
     log = first + second
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=2, sweeps=8), rng=1, check=False)
-    found = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=1)
+    found = lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=1)
     assert found.assumptions["drift"].fires
     assert (found.value, found.optimum, found.regret, found.gain) == (None, None, None, None)
     assert "No confidence interval for this policy: the mixture of types changed" in found.sentence
@@ -239,8 +239,8 @@ def test_claims_about_one_type_believe_less_that_arms_are_alike(monkeypatch):
     log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < chances[arms]).astype(float), n_arms=20)
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior="learned", restarts=1, sweeps=8), rng=1, check=False)
     plan = lmab.plan(estimate.bandit, horizon=3)
-    found = lmab.certify(estimate, plan, log, n_draws=40, rng=1)
+    found = lmab.assess(estimate, plan, log, n_draws=40, rng=1)
     monkeypatch.setattr(arm_law, "CAUTIOUS", -2.0)
-    bold = lmab.certify(estimate, plan, log, n_draws=40, rng=1)
+    bold = lmab.assess(estimate, plan, log, n_draws=40, rng=1)
     assert found.regret[1] > 1.1 * bold.regret[1]
     assert np.diff(found.optimum) > np.diff(bold.optimum)
