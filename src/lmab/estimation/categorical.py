@@ -42,6 +42,7 @@ from .log import (
     information_of_codes,
     normalised_weights,
 )
+from .soft_max import SoftMax
 from .traits.surface import Points, Surface, TraitArms, blocks
 
 LEAST = 1e-3  # Probability of a reward that a moment estimate calls impossible: a belief must survive it.
@@ -64,6 +65,7 @@ class CategoricalLog(leave_rates.LeavingLog):
     """A log as codes a * Z + z, identical sessions merged where that pays."""
 
     family = Categorical.family
+    has_coordinates = True
     edges: Float[Array, "E"] | None = field(default=None, kw_only=True)  # where rewards were cut into the values
 
     @property
@@ -112,7 +114,7 @@ class CategoricalLog(leave_rates.LeavingLog):
         goes_on, left = rows[:, leave_rates.GOES_ON], rows[:, leave_rates.LEFT]
         return leave_rates.free(left, goes_on, self.shown[..., None], 0.0)
 
-    def _write_leaving(self, models: Float[Array, "R K P"], leaving: Float[Array, "R A Z P"]) -> None:
+    def write_leaving(self, models: Float[Array, "R K P"], leaving: Float[Array, "R A Z P"]) -> None:
         """Fill in the rows of the letters from those of the rewards and the chances to leave."""
         rows, own = self.by_letter(models), self.by_arm(models)
         rows[:, leave_rates.GOES_ON], rows[:, leave_rates.LEFT] = own * (1 - leaving), own * leaving
@@ -129,7 +131,7 @@ class CategoricalLog(leave_rates.LeavingLog):
             if bandit.leaving is not None:
                 own = bandit.leaving[:, :, categorical(bandit).encode(self.values)]
                 leaving[..., : bandit.n_types] = np.moveaxis(own, 0, 2)
-            self._write_leaving(model, leaving[None])
+            self.write_leaving(model, leaving[None])
         return model
 
     def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
@@ -175,7 +177,7 @@ class CategoricalLog(leave_rates.LeavingLog):
         totals = np.broadcast_to(cells.sum(axis=2, keepdims=True), cells.shape)
         np.divide(cells, totals, out=self.by_arm(result), where=totals > 0)
         if self.letters:
-            self._write_leaving(result, self._best_leaving(statistics, prior))
+            self.write_leaving(result, self._best_leaving(statistics, prior))
         result[result < _NEGLIGIBLE] = 0.0
         return result
 
@@ -186,8 +188,13 @@ class CategoricalLog(leave_rates.LeavingLog):
         found = np.einsum("c,rcp->r", counts[counts > 0], logs)
         if not self.letters or prior.leaving is None:
             return found
-        centre, _ = self._leaving_centre(prior, models.shape[2])
+        centre, _ = self.leaving_centre(prior, models.shape[2])
         return found + self._log_leaving(np.where(self.by_arm(models) > 0, self.leaving_of(models), centre), prior)
+
+    def coordinates(
+        self, model: Float[Array, "K P"], statistics: Float[Array, "Q P"], prior: Prior, n_types: int
+    ) -> SoftMax:
+        return SoftMax.at(self, prior, model, statistics, n_types)
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         trial = np.maximum(trial, _SHRINK * near)
@@ -197,7 +204,7 @@ class CategoricalLog(leave_rates.LeavingLog):
         totals = tables.sum(axis=2, keepdims=True)
         np.divide(tables, totals, out=tables, where=totals > 0)
         if leaving is not None:
-            self._write_leaving(trial, leaving)
+            self.write_leaving(trial, leaving)
         return trial
 
     # Probabilities of a given rank over the types.
@@ -213,7 +220,7 @@ class CategoricalLog(leave_rates.LeavingLog):
         result = self._with_table(model, better, prior)
         result[0] = normalised_weights(statistics[None, 0])[0]
         if self.letters:
-            self._write_leaving(result[None], self._best_leaving(statistics[None], prior))
+            self.write_leaving(result[None], self._best_leaving(statistics[None], prior))
         return result
 
     def _nearest(self, model: Float[Array, "K P"], n_types: int, rank: int) -> low_rank.LowRank:
@@ -227,7 +234,7 @@ class CategoricalLog(leave_rates.LeavingLog):
         by_arm = self.by_arm(result[None])[0, ..., :n_types]
         by_arm /= by_arm.sum(axis=1, keepdims=True)
         if self.letters:
-            self._write_leaving(result[None], self.leaving_of(model[None]))
+            self.write_leaving(result[None], self.leaving_of(model[None]))
         return result
 
     # Models that EM may start from.
@@ -240,7 +247,7 @@ class CategoricalLog(leave_rates.LeavingLog):
         played = self.played[:, None, None]
         self.by_arm(models)[..., :n_types] = np.where(played, draws / draws.sum(axis=2, keepdims=True), shapes)
         if self.letters:
-            self._write_leaving(models, self._random_leaving(n_models, models.shape[2], rng))
+            self.write_leaving(models, self._random_leaving(n_models, models.shape[2], rng))
         return models
 
     def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
@@ -260,7 +267,7 @@ class CategoricalLog(leave_rates.LeavingLog):
         softer[:, own] = (1 - _SOFTENING) * models[:, own] + _SOFTENING * self.marginals.reshape(-1, 1)
         if self.letters:
             mixed = (1 - _SOFTENING) * self.leaving_of(models) + _SOFTENING * self.shown[..., None]
-            self._write_leaving(softer, mixed)
+            self.write_leaving(softer, mixed)
         return softer
 
     def features(self) -> tuple[Any, Float[Array, "D"]]:
@@ -310,7 +317,7 @@ class CategoricalChain(Chain):
         own = self._table[self._own]
         own[:] = (1 - _SOFT) * own + _SOFT / len(log.values)
         if log.letters:
-            log._write_leaving(self._table[None], log.leaving_of(self._table[None]).clip(*leave_rates.INSIDE))
+            log.write_leaving(self._table[None], log.leaving_of(self._table[None]).clip(*leave_rates.INSIDE))
         self._statistics, self._leaving = np.empty_like(self._table), leave_rates.LeavingDraws(log.n_arms)
 
     @property
@@ -359,7 +366,7 @@ class CategoricalChain(Chain):
         self._table[self._own] = self._arms.draw(counts, rng).reshape(-1, counts.shape[2])
         if log.letters:
             drawn = self._leaving.draw(log.by_letter(self._statistics[None])[0], rng)
-            log._write_leaving(self._table[None], drawn[None])
+            log.write_leaving(self._table[None], drawn[None])
 
     @property
     def group_sums(self) -> Float[Array, "G M"]:

@@ -52,7 +52,8 @@ class EM(Estimator):
             500 arms (100, where the log has more than 300,000 steps) a thousand times this per parameter will do: the
             log leaves far more open.
         max_iterations: most maps (passes over the log) of one start.
-        accelerate: SQUAREM, which never lets the likelihood fall; False: plain EM.
+        accelerate: SQUAREM, and L-BFGS after 100 iterations if rewards take finitely many values; neither lets the
+            likelihood fall. False: plain EM.
         prior: "learned" lets the arms tell what arms are like here (their centres, and how they spread over types),
             so that an arm played once is taken for an arm, not for what it paid once: best for planning. A number:
             pseudo-observations per type and arm at the arm's own marginal distribution; 0 is maximum likelihood.
@@ -303,7 +304,12 @@ class EM(Estimator):
         left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
         if many_arms(task.log):
             left = max(left, min(_LOOSER * self.tolerance, _LOOSEST) * task.log.n_parameters(task.n_types))
-        return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
+        smooth = None
+        if self.accelerate and isinstance(task, Likelihood) and task.log.has_coordinates:
+            smooth = task.smooth
+        return climb(
+            task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe, smooth=smooth
+        )
 
 
 def tally(outcome: Climb, n_starts: int) -> Starts:

@@ -216,10 +216,10 @@ class LeavingLog(ValuesLog):
 
     def _best_leaving(self, statistics: Float[Array, "R Q P"], prior: Prior) -> Float[Array, "R A Z P"]:
         steps = self.after_places(statistics)
-        centre, strength = self._leaving_centre(prior, statistics.shape[2])
+        centre, strength = self.leaving_centre(prior, statistics.shape[2])
         return free(steps[:, LEFT], steps[:, GOES_ON], centre, strength)
 
-    def _leaving_centre(self, prior: Prior, width: int) -> tuple[Float[Array, "A Z p"], Float[Array, "A 1 1"]]:
+    def leaving_centre(self, prior: Prior, width: int) -> tuple[Float[Array, "A Z p"], Float[Array, "A 1 1"]]:
         """Centres of the chances to leave in `width` columns, and the steps that they count as."""
         if prior.leaving is None:
             return self.shown[..., None], np.zeros((self.n_arms, 1, 1))
@@ -235,7 +235,7 @@ class LeavingLog(ValuesLog):
 
     def _log_leaving(self, leaving: Float[Array, "R A Z M"], prior: Prior) -> Float[Array, "R"]:
         """log density of the prior of the chances to leave."""
-        centre, strength = self._leaving_centre(prior, leaving.shape[3])
+        centre, strength = self.leaving_centre(prior, leaving.shape[3])
         with np.errstate(divide="ignore", invalid="ignore"):
             terms = centre * np.log(leaving) + (1 - centre) * np.log1p(-leaving)
         return (strength * np.maximum(terms, -_FAR)).sum(axis=(1, 2, 3))

@@ -237,6 +237,22 @@ def with_letters(
     return found
 
 
+class Coordinates(Protocol):
+    """Description of models by numbers without bounds, in which the likelihood is smooth."""
+
+    def place(self, model: Float[Array, "K P"]) -> Float[Array, "n"]:
+        """Return the coordinates of a model."""
+
+    def model(self, place: Float[Array, "n"]) -> Float[Array, "K P"]:
+        """Return the model with these coordinates."""
+
+    def gradient(self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"]) -> Float[Array, "n"]:
+        """Return the gradient of the objective at a model, from its expected statistics."""
+
+    def longest(self, direction: Float[Array, "n"]) -> float:
+        """Return the largest move of a single parameter, unscaled, along the direction."""
+
+
 @dataclass(frozen=True, eq=False)
 class Log(ABC):
     """A log encoded for one reward family."""
@@ -244,6 +260,7 @@ class Log(ABC):
     family: ClassVar[str]  # as `lmab.fit(rewards=...)` names it
     kernel_name: ClassVar[str] = "categorical"  # the kernel that reads its codes
     n_last_rows: ClassVar[int] = 0  # rows of a model after the auxiliary ones
+    has_coordinates: ClassVar[bool] = False  # whether `coordinates` describes models by numbers without bounds
 
     sessions: Sessions | Packed  # as they were given
     memory: Steps | None  # the distinct sessions; None: they stay in the files of the packed log
@@ -476,6 +493,12 @@ class Log(ABC):
     @abstractmethod
     def log_prior(self, models: Float[Array, "R K M"], prior: Prior) -> Float[Array, "R"]:
         """log density of the prior, up to a constant, at models without padding."""
+
+    def coordinates(
+        self, model: Float[Array, "K P"], statistics: Float[Array, "Q P"], prior: Prior, n_types: int
+    ) -> Coordinates:
+        """Return coordinates without bounds for models near `model`, which gave the statistics."""
+        raise NotImplementedError(f"{type(self).__name__} has no coordinates")
 
     @abstractmethod
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
