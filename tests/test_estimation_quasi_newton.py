@@ -71,9 +71,12 @@ def test_the_budget_and_the_observer_end_the_ascent():
     found = maximise(function, start, left=0.0, max_evaluations=9)
     assert (function.n_calls, len(found.trace), found.converged, found.stopped) == (9, 9, False, False)
     heard = []
-    found = maximise(
-        rosenbrock(), start, left=0.0, max_evaluations=99, observer=lambda n, value: heard.append((n, value)) or n > 5
-    )
+
+    def watch(n_evaluations, value):
+        heard.append((n_evaluations, value))
+        return n_evaluations > 5
+
+    found = maximise(rosenbrock(), start, left=0.0, max_evaluations=99, observer=watch)
     assert found.stopped
     assert heard[-1] == (len(found.trace), found.objective)
 

@@ -122,9 +122,10 @@ class SoftMax:
         found, first = [], 0
         for mask in self.free:
             one = np.full(mask.shape, -np.inf)
-            one[mask] = values[first : first + np.count_nonzero(mask)]
+            last = first + int(np.count_nonzero(mask))
+            one[mask] = values[first:last]
             found.append(one)
-            first += np.count_nonzero(mask)
+            first = last
         return found[0], found[1], found[2]
 
 
