@@ -1,4 +1,4 @@
-"""What a report says, as data: it is measured once and then rendered."""
+"""Contents of a report as data, computed once and then rendered."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ..policies.ranking import Ranking
 from ..simulation import check_fits, simulate
 from .tree import tree_of
 
-_SEED = 0  # The sessions are drawn with this seed that are simulated where no exact value exists.
+_SEED = 0  # Seed of simulated sessions, which replace an exact value if there is none.
 _MOST_SESSIONS = 50_000  # A larger held-out log is checked on this many of its sessions.
-_FEWEST = 30  # A step is shown where at least this many sessions reach it.
+_FEWEST = 30  # A step is shown if at least this many sessions reach it.
 _BINS, _REACH = 16, 3.2  # The density has this many bins along each factor, from -3.2 to 3.2.
 _GROUPS = 5  # The tree of a traits model shows fifths of the sessions along factor 1.
 _SIMULATED = 500  # Sessions simulated; the density takes at most this many sessions of a log for each bin.
@@ -46,7 +46,7 @@ class Worth:
     """Expected reward of a session under the model: with a fixed choice, with the policy, and with the type known."""
 
     fixed: float
-    fixed_arms: tuple[int, ...]  # the best arm; where no arm may be played twice, the best sequence
+    fixed_arms: tuple[int, ...]  # the best arm; without repeats, the best list
     policy: Evaluation
     upper: float  # no policy earns more
     known: float
@@ -54,18 +54,18 @@ class Worth:
 
     @property
     def captured(self) -> float:
-        """The policy's gain over the fixed arm, as a part of the possible gain; 1 where nothing can be gained."""
+        """Return the policy's gain over the fixed arm as a share of the possible gain; 1 if no gain is possible."""
         possible = self.upper - self.fixed
         return (self.policy.mean - self.fixed) / possible if possible > 1e-9 * abs(self.upper) else 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class KnownBefore:
-    """What is known before a session says about its type, and what knowing it is worth."""
+    """Weights of the types by feature value, and the gain of the policy from features."""
 
     shares: dict[str, dict[str, Float[Array, "M"]]]  # weights of the types by column and value
-    keep: float | None  # chance that a person who comes back has kept the type
-    worth: float | None  # what the policy earns more per session than if nothing were known; None: it asks for nothing
+    keep: float | None  # probability that a returning person keeps the type
+    worth: float | None  # gain of the policy per session from features; None: the policy uses none
     left_out: tuple[str, ...] = ()  # a sentence on each column that has more values than are shown
 
 
@@ -83,9 +83,9 @@ class Contents:
     held_out: HeldOut | None
     curve: Curve | None  # held-out likelihood by number of types
     settings: tuple[tuple[str, str], ...]
-    check: Check | None = None  # What held-out sessions say about the fit.
-    people: People | None = None  # where sessions lie on the factors of a traits model; None: types
-    known: KnownBefore | None = None  # None: nothing is known before a session
+    check: Check | None = None  # the held-out check of the fit
+    people: People | None = None  # factor scores of sessions under a traits model; None: types
+    known: KnownBefore | None = None  # None: the model has no features
     fixed: bool = False  # the policy is the best fixed arm or list, because the check does not support types
     repeats: bool = True  # whether a session may repeat an arm
     contradicted: tuple[str, ...] = ()  # a sentence on each assumption of the fit that its log contradicts
@@ -93,26 +93,26 @@ class Contents:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether a gain was demonstrated; only then is it shown in green."""
+        """Return whether a gain was demonstrated; only then is it shown in green."""
         if self.assessment is None:
             return Verdict(None, self.check, best_fixed=best_fixed(self.repeats))
         return replace(self.assessment.verdict, check=self.check)
 
     @property
     def supports_types(self) -> bool:
-        """Whether held-out sessions do not reject the types; otherwise no bound on the best policy is shown."""
+        """Return whether held-out sessions support the types; otherwise no bound on the best policy is shown."""
         return self.check is None or self.check.agrees
 
     @property
     def logged(self) -> float | None:
-        """Mean reward of a session as it was logged: in the held-out log, or in that of the assessment."""
+        """Return the mean logged reward of a session: in the held-out log, or in the log of the assessment."""
         if self.held_out is not None:
             return self.held_out.logged
         return None if self.assessment is None else self.assessment.logged
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the arms on the page."""
+        """Return the labels of the arms on the page."""
         return tuple(self.bandit.label(arm) for arm in range(self.bandit.n_arms))
 
 
@@ -127,17 +127,17 @@ def gather(
     title: str = "Session policy report",
     settings: dict[str, str] | None = None,
 ) -> Contents:
-    """Measure what a report shows.
+    """Compute the contents of a report.
 
     Args:
         model: the estimate, whose check and choice of types are shown, or a bandit alone.
-        policy: a policy, a plan (then its bounds are used), or None: then a policy is planned.
+        policy: a policy, a plan (then its bounds are used), or None: plan a policy.
         horizon: steps per session; None: the policy's, or 5.
-        sessions: sessions that the model was not fitted to; the model is checked on them.
-        assessment: from `lmab.assess`, to be quoted.
-        time_limit: seconds that planning may take where a policy or bounds are missing.
+        sessions: held-out sessions, on which the model is checked.
+        assessment: a result of `lmab.assess`, which the report quotes.
+        time_limit: limit in seconds on planning if a policy or bounds are missing.
         title: the title of the page.
-        settings: more lines for the table at the end, such as where the model came from.
+        settings: more rows for the table at the end, such as the origin of the model.
     """
     estimate = _estimate_behind(model, policy)
     bandit = model.bandit if isinstance(model, Estimate) else model
@@ -230,27 +230,27 @@ def _listed(policy: Policy, horizon: int) -> tuple[int, ...] | None:
 def known_before(
     prior: TypePrior, bandit: LatentBandit, policy: Policy, worth: Worth, horizon: int
 ) -> KnownBefore | None:
-    """The shares of types by what is known, and what knowing it is worth; None where a prior knows nothing."""
+    """Return weights of types by feature value, and the gain from features; None without features."""
     columns = prior.shown()
     shares = {column.name: dict(column.rows) for column in columns}
     if not shares and prior.keep is None:
         return None
     gained = None
     if shares and policy.type_prior is not None:
-        alone = value_of(policy, bandit, horizon=horizon, rng=_SEED)  # everybody starts as the average person
+        alone = value_of(policy, bandit, horizon=horizon, rng=_SEED)  # every session starts with the mean weights
         gained = worth.policy.mean - alone.mean
     return KnownBefore(shares, prior.keep, gained, tuple(column.remark for column in columns if column.remark))
 
 
 def _estimate_behind(model: LatentBandit | Estimate, policy: Policy | Plan | None) -> Estimate | None:
-    """The estimate that is given, or that the plan was made for; None where there is neither."""
+    """Return the given estimate or that of the plan; None if there is neither."""
     if isinstance(model, Estimate):
         return model
     return estimate_of(policy.source) if isinstance(policy, Plan) else None
 
 
 def _check_behind(estimate: Estimate | None, assessment: Assessment | None) -> Check | None:
-    """The held-out check of the fit: the estimate's, or else the one that the assessment repeats."""
+    """Return the held-out check of the fit: the estimate's, or otherwise that in the assessment."""
     check = None if estimate is None else estimate.check
     return check or (None if assessment is None else assessment.check)
 
@@ -268,8 +268,8 @@ def measure(
 ) -> Worth:
     """Return the values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type.
 
-    With a type prior they are means over people, each of whom starts from what is known. All but the value of the
-    policy are for sessions of some arms, those that were planned with, if `arms` gives their numbers.
+    With a type prior they are means over persons, each with the weights of their features. If `arms` gives the arms of
+    the plan, all values except the policy's are for sessions with these arms only.
     """
     some = bandit if arms is None else bandit.only_arms(arms)
     beside = Baselines.of(type_prior, some.n_arms, horizon, repeats=repeats, segments=segments)
@@ -292,19 +292,19 @@ def _how(value: Evaluation) -> str:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """How well the model predicts held-out sessions, and what the policy would have earned in them."""
+    """Predictions of the model on held-out sessions, and the value of the policy estimated from them."""
 
     n_sessions: int
     calibration: Calibration
     gain: Float[Array, "T"]  # nats by which knowing the session so far improves the prediction of each step
     gain_stderr: Float[Array, "T"]
     total: tuple[float, float]  # the same over whole sessions, with its standard error
-    evidence: LogEvidence | None  # None where no propensities were logged
-    logged: float  # what a session of the policy's length earned as it was logged
+    evidence: LogEvidence | None  # None if no propensities were logged
+    logged: float  # mean logged reward of a session of the policy's length
     fitted: bool = False  # whether these are the sessions that the model was fitted to
 
     def verdict(self, *, sure: bool) -> str:
-        """Return one sentence for somebody who has to decide; `sure` if a gain was demonstrated."""
+        """Return the verdict in one sentence; `sure` if a gain was demonstrated."""
         if self.fitted:
             return (
                 "The model was fitted to these sessions, so its predictions look better here than on new sessions. "
@@ -324,7 +324,7 @@ class HeldOut:
 def look(
     bandit: LatentBandit, policy: Policy, sessions: Sessions, horizon: int, estimate: Estimate | None = None
 ) -> HeldOut:
-    """Check the model and the policy on `sessions`; the estimate tells whether it was fitted to them."""
+    """Check the model and the policy on `sessions`; the fingerprint in the estimate detects the log of the fit."""
     fitted = estimate is not None and estimate.log == Fingerprint.of(sessions)
     if sessions.n_arms > bandit.n_arms:
         raise InvalidArgument(f"logs must have the model's {bandit.n_arms} arms, got {sessions.n_arms}")
@@ -352,7 +352,7 @@ def look(
 
 
 def memory_gains(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N H"]:
-    """log p(reward | arm, session so far) - log p(reward | arm), for every step; NaN after a session's end.
+    """Return log p(reward | arm, session so far) - log p(reward | arm) of every step; NaN after a session's end.
 
     Examples:
         >>> import lmab
@@ -376,7 +376,7 @@ def memory_gains(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N H"
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Sessions on the factors that live."""
+    """Factor scores of sessions on factors with positive variance."""
 
     factors: Factors
     density: Float[Array, "B B"]  # share of the sessions by bin of factor 1 (rows) and 2
@@ -386,7 +386,7 @@ class People:
 
 
 def look_at(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int, sessions: Sessions | None) -> People:
-    """Where the sessions of a log lie (without one: those of the model), and how fast the policy locates one."""
+    """Return factor scores of a log (or of simulated sessions), and their posterior deviation by step."""
     edges = np.linspace(-_REACH, _REACH, _BINS + 1)
     places, weights = factors.points, bandit.weights
     if sessions is not None:
@@ -418,14 +418,14 @@ def _spread(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int
 
 
 def in_groups(tree: Tree, groups: Integer[Array, "K"]) -> Tree:
-    """The tree with beliefs over groups of types."""
+    """Return the tree with beliefs over groups of types."""
     shares = np.bincount(groups, tree.belief, minlength=_GROUPS)
     branches = tuple(replace(branch, tree=in_groups(branch.tree, groups)) for branch in tree.branches)
     return replace(tree, belief=shares, branches=branches)
 
 
 def groups_of(factors: Factors, bandit: LatentBandit) -> Integer[Array, "K"]:
-    """Fifths of the sessions along the first factor, from its low end."""
+    """Return fifths of the sessions along the first factor, from its low end."""
     order = np.argsort(_column(factors.points, 0), kind="stable")
     below = np.cumsum(bandit.weights[order]) - bandit.weights[order] / 2
     groups = np.empty(len(order), np.int64)

@@ -29,14 +29,14 @@ _MOST_ARMS = 90  # The heat map has at most this many arms.
 _MAP_ROWS = (15, 30)  # Above 15 arms the heat map has a second column; a column has at most 30.
 _MAPS = 3  # The heat map has at most this many columns.
 _NUMBERS_UP_TO = 8  # Up to this many types, the cells of the heat map hold numbers.
-_WHOLE = 0.995  # From this share of the possible gain on, the policy is said to reach all of it.
+_WHOLE = 0.995  # A policy with at least this share of the possible gain is described as reaching all of it.
 #: Nothing outside the file may be fetched, and no script runs.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _NOT_SUPPORTED = "The log does not support this gain."
 
 
 def render(contents: Contents) -> str:
-    """The report as HTML text."""
+    """Return the report as HTML text."""
     style = package_files(__package__).joinpath("style.css").read_text(encoding="utf-8")
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {palette(dark=True)} }} }}"
     style = f":root {{ {palette()} }}\n{dark}\n{style}"
@@ -66,20 +66,20 @@ def report(
     time_limit: float = 20.0,
     title: str = "Session policy report",
 ) -> Contents:
-    """Write one HTML page about a model and a policy: the types, what personalisation is worth, how sure this is.
+    """Write one HTML page about a model and a policy: types, gain of the policy, and confidence intervals.
 
     Args:
-        estimate: what `lmab.fit` returned, or a bandit alone.
-        plan: what `lmab.plan` returned, or a policy; None: a policy is planned.
+        estimate: a result of `lmab.fit`, or a bandit.
+        plan: a result of `lmab.plan`, or a policy; None: plan a policy.
         path: the file to write; it needs no other file and no network.
         horizon: steps per session; None: the plan's, or 5.
-        sessions: sessions that the model was not fitted to; the model is checked on them.
-        assessment: what `lmab.assess` returned, to be quoted.
-        time_limit: seconds that planning may take where a plan is missing.
+        sessions: held-out sessions, on which the model is checked.
+        assessment: a result of `lmab.assess`, which the report quotes.
+        time_limit: limit in seconds on planning if there is no plan.
         title: the title of the page.
 
     Returns:
-        What the page shows, as data.
+        The contents of the page as data.
 
     Examples:
         >>> import os, tempfile, lmab
@@ -129,7 +129,9 @@ def worth(contents: Contents) -> Markup:
         "section",
         element("h2", "Estimated gain"),
         element("p", _sentence(contents, "arm" if single else "list", fixed), class_="lead"),
-        prose("p", _gain_said(contents)) if contents.assessment is None else _NOTHING,  # Else it says so itself.
+        prose("p", _gain_said(contents))
+        if contents.assessment is None
+        else _NOTHING,  # otherwise the assessment contains it
         _bars(
             values,
             f"best fixed arm, {fixed}" if single else "best fixed list",
@@ -226,7 +228,7 @@ def _reached(values: Worth) -> str:
 
 
 def _replayed(contents: Contents) -> Markup:
-    """The masked replay of the held-out check, with the reason why it differs from the gain of the policy."""
+    """Return the masked replay of the held-out check, and the reason for its difference from the policy's gain."""
     check = contents.check
     return _NOTHING if check is None or check.replay is None else prose("p", check.replay_sentence, class_="soft")
 
@@ -234,7 +236,7 @@ def _replayed(contents: Contents) -> Markup:
 def _bars(
     values: Worth, fixed: str, logged: float | None = None, *, supported: bool = True, bounded: bool = True
 ) -> Markup:
-    """The log, the baselines, the policy and, if `bounded`, the bounds; grey if the log does not support the gain."""
+    """Return bars of the log, the baselines, the policy and, if `bounded`, the bounds; grey without support for the gain."""
     beside = [(fixed, values.fixed), *((name.removeprefix("the "), value) for name, value in values.baselines)]
     if logged is not None:
         beside.insert(0, ("as logged", logged))
@@ -266,7 +268,7 @@ def _bars(
 
 
 def types(contents: Contents) -> Markup:
-    """A card per type: its weight, its best and worst arms."""
+    """Render a card per type with its weight and its best and worst arms."""
     bandit = contents.bandit
     scale = float(bandit.means.min()), float(bandit.means.max())
     cards = [_card(contents, rank, m, scale) for rank, m in enumerate(bandit.types_by_weight)]
@@ -301,7 +303,7 @@ def _arm(contents: Contents, arm: int, mean: float, scale: tuple[float, float]) 
 
 
 def heat_map(contents: Contents) -> Markup:
-    """Expected reward of every arm in every type; arms are grouped by the type that gains most by them."""
+    """Render the expected reward of every arm in every type; arms are grouped by the type with the largest gain."""
     means = contents.bandit.means
     arms = arms_in_order(means)
     scale = float(means.min()), float(means.max())
@@ -360,7 +362,7 @@ def known_before(contents: Contents) -> Markup:
 
 
 def arms_in_order(means: Float[Array, "M A"], most: int = _MOST_ARMS) -> Integer[Array, "k"]:
-    """The arms on which types differ most, grouped by the type that gains most by them, in the order of this gain."""
+    """Return the arms on which types differ most, grouped by the type with the largest gain, in the order of this gain."""
     spread = means.max(axis=0) - means.min(axis=0)
     kept = np.sort(np.argsort(-spread, kind="stable")[:most])
     excess = means - means.mean(axis=0)
@@ -468,19 +470,19 @@ def tree(contents: Contents) -> Markup:
 
 
 def _legend(n_types: int) -> Markup:
-    """The types and their colours."""
+    """Render the legend of types."""
     marks = [element("span", f"type {rank + 1}", style=f"--colour: {colour(rank)}") for rank in range(n_types)]
     return element("p", *marks, class_="legend")
 
 
 def settings(contents: Contents) -> Markup:
-    """The settings from which the numbers come."""
+    """Render the settings behind the numbers."""
     rows = [element("tr", element("th", name), element("td", text)) for name, text in contents.settings]
     return element("section", element("h2", "Settings"), element("table", element("tbody", *rows), class_="settings"))
 
 
 def _number(value: float) -> str:
-    """Three decimals, or four digits where numbers are large."""
+    """Format with three decimals, or with four digits if the number is large."""
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
 
 
@@ -507,7 +509,7 @@ def _row(name: str, text: str) -> Markup:
 
 
 def held_out(contents: Contents) -> Markup:
-    """Predictions compared with sessions that the model has not seen."""
+    """Render predictions compared with held-out sessions."""
     seen = contents.held_out
     if seen is None:
         return _NOTHING
@@ -574,7 +576,7 @@ def _chosen(curve: Curve, check: Check | None) -> str:
 
 
 def number_of_types(contents: Contents) -> Markup:
-    """The held-out likelihood for each number of types, where the number was chosen."""
+    """Render the held-out likelihood for each number of types if the number was selected."""
     curve = contents.curve
     if curve is None or len(curve.n_types) < 2:
         return _NOTHING
@@ -595,7 +597,7 @@ def number_of_types(contents: Contents) -> Markup:
 
 
 def factors(contents: Contents) -> Markup:
-    """A card per factor with the arms at its two ends."""
+    """Render a card per factor with the arms at its two ends."""
     people = contents.people
     assert people is not None
     found = people.factors

@@ -17,7 +17,7 @@ from .page import arms_in_order
 
 
 def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> Any:
-    """Heat map of expected rewards, arms by types, the most frequent type first.
+    """Plot a heat map of expected rewards, arms by types, the most frequent type first.
 
     Arms are grouped by the type that gains most by them.
 
@@ -47,7 +47,7 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
 
 
 def plot_worth(bandit: LatentBandit, plan: Plan, *, ax: Any = None) -> Any:
-    """Bars of what a session earns: best fixed arm, the plan's policy with its bounds, type known.
+    """Plot the values of the best fixed arm, of the plan's policy with its bounds, and of knowing the type as bars.
 
     Examples:
         >>> import lmab
@@ -75,7 +75,7 @@ def plot_worth(bandit: LatentBandit, plan: Plan, *, ax: Any = None) -> Any:
 
 
 def plot_bounds(plan: Plan, *, ax: Any = None) -> Any:
-    """Lower and upper bound on the optimum against the seconds of planning.
+    """Plot lower and upper bound on the optimum against the seconds of planning.
 
     Examples:
         >>> import lmab
@@ -94,7 +94,7 @@ def plot_bounds(plan: Plan, *, ax: Any = None) -> Any:
 
 
 def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
-    """Reward predicted from the session so far against the reward paid; calibrated points lie on the dashed line.
+    """Plot predicted against observed rewards; calibrated points lie on the dashed line.
 
     Examples:
         >>> import numpy as np, lmab
@@ -114,7 +114,7 @@ def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
 
 
 def plot_curve(curve: Curve, *, ax: Any = None) -> Any:
-    """Held-out log-likelihood against the number of types; a ring marks the chosen number.
+    """Plot held-out log-likelihood against the number of types; a ring marks the selected number.
 
     Examples:
         >>> import numpy as np, lmab
@@ -134,7 +134,7 @@ def plot_curve(curve: Curve, *, ax: Any = None) -> Any:
 
 
 def _axes(ax: Any, size: tuple[float, float]) -> Any:
-    """The given axes, or new ones."""
+    """Return the given axes, or new ones."""
     if ax is not None:
         return ax
     try:

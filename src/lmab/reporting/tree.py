@@ -32,12 +32,12 @@ _DARK = (
 
 
 def palette(dark: bool = False) -> str:
-    """The colours of the types as CSS variables, --type0 for the most frequent."""
+    """Return the colours of the types as CSS variables, --type0 for the most frequent."""
     return " ".join(f"--type{k}: {colour};" for k, colour in enumerate(_DARK if dark else _LIGHT))
 
 
 def colour(rank: int) -> str:
-    """The colour of the type with this rank by size, from 0."""
+    """Return the colour of the type with this rank by size, from 0."""
     return f"var(--type{rank % COLOURS})"
 
 
@@ -51,7 +51,7 @@ svg.tree {{ --card: #f4f5f7; --ink: #1b2230; --soft: #5a6474; --line: #b9c0cb; {
 
 
 class Drawn(Protocol):
-    """What a tree of decisions must know of itself to be drawn."""
+    """Protocol of a tree of decisions that can be drawn."""
 
     @property
     def step(self) -> int: ...
@@ -66,7 +66,7 @@ class Drawn(Protocol):
 
 
 class Follows(Protocol):
-    """A reward and what follows it."""
+    """Protocol of a reward and its subtree."""
 
     @property
     def reward(self) -> float: ...
@@ -80,12 +80,12 @@ class Placed:
 
     tree: Drawn
     row: float
-    children: tuple[tuple[float, Placed], ...]  # reward, what follows
+    children: tuple[tuple[float, Placed], ...]  # reward and subtree
 
 
 @dataclass(frozen=True)
 class TreeStyle:
-    """What all nodes of a picture share."""
+    """Settings shared by all nodes of a picture."""
 
     first: int  # step of the first node
     order: tuple[int, ...]  # types by size
@@ -97,10 +97,10 @@ class TreeStyle:
 
 
 def tree_svg(tree: Drawn, *, standalone: bool = True) -> Markup:
-    """The tree as SVG text; types are numbered by size, from 1.
+    """Return the tree as SVG text; types are numbered by size, from 1.
 
     Args:
-        tree: what `policy.tree(depth)` gives.
+        tree: a result of `policy.tree(depth)`.
         standalone: include a legend and the colours for light and dark; False on a page that has them.
 
     Examples:
@@ -134,7 +134,7 @@ def tree_svg(tree: Drawn, *, standalone: bool = True) -> Markup:
 
 
 def names(tree: Drawn) -> list[str]:
-    """What the arms of the tree are called, each once."""
+    """Return the distinct labels of the arms in the tree."""
     found = {_name(tree): None}
     for branch in tree.branches:
         found |= dict.fromkeys(names(branch.tree))
@@ -142,7 +142,7 @@ def names(tree: Drawn) -> list[str]:
 
 
 def shortened(name: str) -> tuple[list[str], bool]:
-    """A name in at most two lines, and whether something of it had to go.
+    """Return a label in at most two lines, and whether it was shortened.
 
     Examples:
         >>> shortened("Star Wars")
@@ -164,7 +164,7 @@ def _name(tree: Drawn) -> str:
 
 
 def _place(tree: Drawn, row: int) -> tuple[Placed, int]:
-    """The tree placed from `row` on, with its root in the middle of its branches, and the first row below it."""
+    """Place the tree from `row` on with its root in the middle of its branches; return it and the first free row."""
     if not tree.branches:
         return Placed(tree, row, ()), row + 1
     children, below = [], row
@@ -199,7 +199,7 @@ def _node(tree: Drawn, x: float, y: float, look: TreeStyle) -> Markup:
 
 
 def _belief(tree: Drawn, x: float, y: float, look: TreeStyle) -> Markup:
-    """A bar divided into the shares of the types, the most frequent type first."""
+    """Return a bar divided into the shares of the types, the most frequent type first."""
     room, parts = _WIDTH - 18.0, []
     for rank, type_ in enumerate(look.order):
         share = float(tree.belief[type_])
@@ -219,7 +219,7 @@ def _edge(placed: Placed, reward: float, child: Placed, x: float, y: float, look
 
 
 def _legend(n_types: int, width: float) -> tuple[Markup, int]:
-    """The legend of types and colours in as many lines as it takes, and its height."""
+    """Return the legend of types and colours, and its height."""
     per_line = max(int(width // _ITEM), 1)
     parts = []
     for rank in range(n_types):
@@ -230,7 +230,7 @@ def _legend(n_types: int, width: float) -> tuple[Markup, int]:
 
 
 def tree_of(policy: Policy, bandit: LatentBandit, horizon: int) -> Tree | None:
-    """As many steps as fit on a page; None for a policy that plays at random."""
+    """Return the first steps of a policy that fit on a page; None for a random policy."""
     if not policy.deterministic:
         return None
     values = bandit.rewards.channel(bandit.weights, BRANCHES).rewards.shape[1]
