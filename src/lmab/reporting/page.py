@@ -236,7 +236,7 @@ def _replayed(contents: Contents) -> Markup:
 def _bars(
     values: Worth, fixed: str, logged: float | None = None, *, supported: bool = True, bounded: bool = True
 ) -> Markup:
-    """Return bars of the log, the baselines, the policy and, if `bounded`, the bounds; grey without support for the gain."""
+    """Return bars of the log, baselines, policy and, if `bounded`, bounds; grey if the gain is unsupported."""
     beside = [(fixed, values.fixed), *((name.removeprefix("the "), value) for name, value in values.baselines)]
     if logged is not None:
         beside.insert(0, ("as logged", logged))
@@ -362,7 +362,7 @@ def known_before(contents: Contents) -> Markup:
 
 
 def arms_in_order(means: Float[Array, "M A"], most: int = _MOST_ARMS) -> Integer[Array, "k"]:
-    """Return the arms on which types differ most, grouped by the type with the largest gain, in the order of this gain."""
+    """Return the arms on which types differ most, grouped by the type with the largest gain, largest first."""
     spread = means.max(axis=0) - means.min(axis=0)
     kept = np.sort(np.argsort(-spread, kind="stable")[:most])
     excess = means - means.mean(axis=0)
