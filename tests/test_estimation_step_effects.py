@@ -9,8 +9,20 @@ from scipy.optimize import minimize
 import lmab
 from lmab import LatentBandit, Sessions
 from lmab.estimation.log import Prior
-from lmab.estimation.step_effects import Fitted, Gain, StepEffects, _Steps, learn, newton, tilted, vardi
+from lmab.estimation.step_effects import (
+    Fitted,
+    Gain,
+    StepEffects,
+    _Steps,
+    first_steps,
+    information,
+    learn,
+    newton,
+    tilted,
+    vardi,
+)
 from lmab.model import belief
+from lmab.parallel import SERIAL
 
 PLACES = np.array([0.0, 0.5, 1.0])
 
@@ -150,7 +162,7 @@ def test_a_fit_selects_effects_and_keeps_them(rng, tmp_path):
     log = lmab.simulate(truth, lmab.Uniform(4), n_sessions=3000, horizon=5, rng=rng)
     estimate = lmab.fit(log, n_types=2, rng=0)
     assert isinstance(estimate.step, StepEffects)
-    assert "step effects: used" in estimate.message
+    assert "Rewards depend on the step, and the model includes this" in estimate.message
     assert not estimate.assumptions["step"].fires
     assert "the model includes this" in estimate.assumptions["step"].sentence
     total = np.logaddexp.reduce(belief.log_joint(estimate.bandit, log), axis=1).sum()
@@ -189,3 +201,55 @@ def test_the_gain_is_reported_where_effects_are_not_confirmed(rng):
         outcomes.append(learn(log, truth, None, flat(log), rng=rng))
     assert {type(one) for one in outcomes} <= {type(None), Gain}
     assert sum(one is None for one in outcomes) >= 18  # nine of ten logs without effects need no comparison
+
+
+def test_information_is_minus_the_second_derivative(rng):
+    truth = falling()
+    log = lmab.simulate(truth, lmab.Uniform(4), n_sessions=300, horizon=4, rng=rng)
+    prior = flat(log)
+    encoded = lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0), rng=0).require_log()
+    found = information(encoded, truth, prior, SERIAL)
+    size = len(found.matrix)
+
+    def value(move: np.ndarray) -> float:
+        rewards = found.coordinates.moved(move[None])[0]
+        weights = found.coordinates.moved_weights(move[None])[0]
+        moved = LatentBandit(weights, rewards, step_effects=truth.step_effects)
+        return float(np.logaddexp.reduce(belief.log_joint(moved, log), axis=1).sum())
+
+    step, units = 1e-3, np.eye(size)
+    for i in range(size):
+        for j in range(i + 1):
+            corners = [value(step * (a * units[i] + b * units[j])) * a * b for a in (1, -1) for b in (1, -1)]
+            assert found.matrix[i, j] == pytest.approx(-sum(corners) / (4 * step**2), abs=0.02), (i, j)
+
+
+def test_standard_errors_of_a_fit_with_effects_are_finite(rng):
+    log = lmab.simulate(falling(), lmab.Uniform(4), n_sessions=3000, horizon=5, rng=rng)
+    estimate = lmab.fit(log, n_types=2, rng=0, check=False)
+    assert estimate.step is not None
+    errors = estimate.standard_errors()
+    assert np.isfinite(errors.means).all()
+    assert (np.abs(estimate.bandit.means - falling().means[estimate.bandit.means[:, 0].argsort()[::-1]]).max()) < 0.15
+
+
+def test_rewards_of_the_first_step_are_found_from_averages(rng):
+    truth = falling()
+    log = lmab.simulate(truth, lmab.Uniform(4), n_sessions=50, horizon=5, rng=rng)
+    average = np.mean([truth.at(step).rewards.probabilities for step in range(5)], axis=0)
+    found = first_steps(truth, log, [lmab.LatentBandit.categorical([0.5, 0.5], average, [0.0, 1.0]).rewards])[0]
+    np.testing.assert_allclose(found.means, truth.means, atol=1e-6)
+    assert first_steps(plain(truth), log, [truth.rewards]) == [truth.rewards]
+
+
+def test_an_assessment_covers_the_value_under_step_effects(rng):
+    truth = falling()
+    log = lmab.simulate(truth, lmab.Uniform(4), n_sessions=3000, horizon=5, rng=rng)
+    estimate = lmab.fit(log, n_types=2, rng=0)
+    plan = lmab.plan(estimate, horizon=5, anyway=True)
+    value = lmab.evaluate(plan, truth, horizon=5).mean
+    found = lmab.assess(estimate, plan, log, n_draws=40, rng=1)
+    low, high = found.value
+    assert low < value < high < 1.25 * value  # without effects of the step the model predicts 1.4 times the value
+    gain = value - truth.best_fixed(5)
+    assert found.gain[0] < gain < found.gain[1]

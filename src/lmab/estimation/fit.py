@@ -426,7 +426,7 @@ def _with_step_effects(result: Estimate, rng: np.random.Generator, watch: StopOn
         n_parameters=result.n_parameters + found.component.n_parameters,
         trace=np.array(found.trace),
         status=Status.CONVERGED if found.converged else Status.ITERATION_LIMIT,
-        message=f"{result.message}; {found.component.summary}",
+        message=f"{result.message}; {found.component.summary.rstrip('.')}",
     )
 
 

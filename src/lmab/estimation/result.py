@@ -517,6 +517,12 @@ class Estimate:
 
                 return traits_information(there.require_log(), self.factors, self.bandit, passes.processor)
             log = there.require_log()
+            if self.step is not None:
+                from .categorical import CategoricalLog
+                from .step_effects import information as with_step_effects
+
+                assert isinstance(log, CategoricalLog)  # no other log is fitted with step effects
+                return with_step_effects(log, self.bandit, there.arm_prior, passes.processor)
             if self.selection is not None:
                 from .categorical import CategoricalLog
                 from .shown import information

@@ -12,7 +12,7 @@ predicted better by more than three standard errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,8 +26,11 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.type_prior import TypePrior
+from ..parallel import Passes
+from .categorical import CategoricalCoordinates, CategoricalLog, categorical
 from .check import Gain
-from .log import Prior
+from .information import Information, contrasts, covariances
+from .log import CodeScores, Prior, information_of_codes
 
 _CLEAR = 3.0  # standard errors of the held-out gain: right on all 90 simulated logs with and without an effect
 _SCREEN = 0.1  # probability that a log without effects reaches the comparison on held-out sessions
@@ -37,6 +40,7 @@ _FITTED = 1_000_000  # sessions of a larger log to which effects are fitted
 _CELLS = 1 << 20  # rows of the table of steps, arms and values; later steps share the last effect
 _TOLERANCE, _ITERATIONS = 2e-6, 300  # gain per session and iteration at which EM stops, and most iterations
 _FOLD_ITERATIONS = 60  # of EM on the training sessions of a fold
+_INVERSIONS = 50  # of the same update if only averages over the steps are known, from which it converges
 _VARDI = 2  # updates of the probabilities in an M step
 _PRECISION = (1.0, 1e4)  # least and largest precision of the difference of neighbouring effects, over the range of z
 _FIRST_PRECISION = 100.0  # the best one for clicks on logs of 500 to 8,000 sessions
@@ -60,10 +64,11 @@ class StepEffects:
     @property
     def summary(self) -> str:
         """One sentence about the effects."""
-        last = len(self.effects)
+        change = float(self.changes[-1])
         return (
-            f"step effects: used, held-out log-likelihood {self.gain}; mean reward at step {last} "
-            f"{self.changes[-1]:+.0%} relative to step 1"
+            f"Rewards depend on the step, and the model includes this: the mean reward at step {len(self.effects)} is "
+            f"{abs(change):.0%} {'higher' if change > 0 else 'lower'} than at step 1 (held-out log-likelihood per "
+            f"session {self.gain.brief})."
         )
 
     @property
@@ -248,14 +253,23 @@ def vardi(
     counts: Float[Array, "H A Z M"], tables: Float[Array, "A Z M"], delta: Float[Array, "H"], places: Float[Array, "Z"]
 ) -> Float[Array, "A Z M"]:
     """Return probabilities that explain counts at least as well, given delta; the ratio of counts if delta is 0."""
-    plays, totals, tilts = counts.sum(axis=2), counts.sum(axis=0), np.exp(delta[:, None] * places)
-    seen = plays.sum(axis=0)[:, None] > 0
     for _ in range(_VARDI):
-        normalisers = np.einsum("azm,tz->tam", tables, tilts)
-        better = totals / np.where(seen, np.einsum("tam,tz->azm", plays / normalisers, tilts), 1.0)
-        sums = better.sum(axis=1, keepdims=True)
-        tables = np.where(seen & (sums > 0), better / np.where(sums > 0, sums, 1.0), tables)
+        tables = _unbiased(counts.sum(axis=0), counts.sum(axis=2), tables, np.exp(delta[:, None] * places))
     return tables
+
+
+def _unbiased(
+    totals: Float[Array, "A Z M"],
+    plays: Float[Array, "H A M"],
+    tables: Float[Array, "A Z M"],
+    tilts: Float[Array, "H Z"],
+) -> Float[Array, "A Z M"]:
+    """Return probabilities after one step of Vardi's estimator, from counts over all steps and plays of each step."""
+    seen = plays.sum(axis=0)[:, None] > 0
+    normalisers = np.einsum("azm,tz->tam", tables, tilts)
+    better = totals / np.where(seen, np.einsum("tam,tz->azm", plays / normalisers, tilts), 1.0)
+    sums = better.sum(axis=1, keepdims=True)
+    return np.where(seen & (sums > 0), better / np.where(sums > 0, sums, 1.0), tables)
 
 
 def screened(steps: _Steps, model: _Model) -> bool:
@@ -355,6 +369,79 @@ def learn(
     fitted = replace(bandit, weights=found.weights, rewards=rewards, step_effects=effects)
     component = StepEffects(effects, _changes(fitted, some), gain)
     return Fitted(fitted, component, trace, len(trace) < _ITERATIONS)
+
+
+def information(log: CategoricalLog, bandit: LatentBandit, prior: Prior, passes: Passes) -> Information:
+    """Return the observed information about weights and rewards of the first step, if the effects are known.
+
+    An effect is an offset of the logits, so that the coordinates of an arm and type are the same at every step.
+    """
+    rewards, (models, index) = categorical(bandit), bandit.step_models(log.sessions.horizon)
+    n_arms, n_values, sessions = log.n_arms, len(log.values), log.sessions.load()
+    arms = index[sessions.steps] * n_arms + sessions.arms
+    steps = replace(sessions, arms=arms, n_arms=len(models) * n_arms, propensities=None, arm_labels=None)
+    wide = type(log).encode(steps, log.values, **log._more)
+    tables = np.concatenate([categorical(model).probabilities for model in models], axis=1)
+    leaving = None if bandit.leaving is None else np.tile(bandit.leaving, (1, len(models), 1))
+    spread = LatentBandit(bandit.weights, replace(rewards, probabilities=tables), leaving=leaving)
+    with np.errstate(divide="ignore"):
+        logs = np.log(wide.pack(spread)[0, 1 : 1 + wide.n_own, : bandit.n_types])
+    basis, code = contrasts(rewards.n_values), np.arange(wide.n_own) % wide.n_cells
+    places, values = code // n_values, rewards.encode(log.values)[code % n_values]
+    expected = (tables @ basis).swapaxes(0, 1)
+    seen = (basis.T @ covariances(tables) @ basis).swapaxes(0, 1).reshape(len(models), n_arms, bandit.n_types, -1)
+    plays = _expected_plays(bandit, sessions, arms, len(models) * n_arms).reshape(
+        len(models), n_arms, bandit.n_types, 1
+    )
+    shares = plays / np.maximum(plays.sum(axis=0), np.finfo(float).tiny)
+    average = np.where(plays.sum(axis=0) > 0, (shares * seen).sum(axis=0), seen[0])
+    n_entries = rewards.n_values - 1
+    scores = CodeScores(
+        places % n_arms,
+        logs,
+        np.ascontiguousarray(basis[values][:, None, :] - expected[places]),
+        average.reshape(n_arms, bandit.n_types, n_entries, n_entries),
+    )
+    matrix = information_of_codes(wide, bandit.weights, scores, prior, passes)
+    return Information(matrix, CategoricalCoordinates(bandit.weights, rewards, log.played))
+
+
+def _expected_plays(
+    bandit: LatentBandit, sessions: Sessions, arms: Integer[Array, "S"], n_arms: int
+) -> Float[Array, "A M"]:
+    """Return the expected number of plays of each arm in sessions of each type."""
+    owner = np.repeat(np.arange(len(sessions)), sessions.lengths)
+    shares = belief.posterior(bandit, sessions)
+    return np.stack([np.bincount(arms, column[owner], minlength=n_arms) for column in shares.T], axis=1)
+
+
+def first_steps(bandit: LatentBandit, sessions: Sessions | Packed, families: Sequence[Any]) -> Sequence[Any]:
+    """Return rewards of the first step from rewards that are averages over the steps of a log.
+
+    Gibbs chains draw rewards that do not depend on the step; those of the bandit do. Rewards of a bandit without step
+    effects stay as they are.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5]], step_effects=[0.0, 1.0])
+        >>> log = lmab.Sessions.from_arrays([[0, 0]], [[0.0, 1.0]])
+        >>> average = lmab.LatentBandit.bernoulli([1.0], [[(0.5 + 0.731059) / 2]])
+        >>> first_steps(bandit, log, [average.rewards])[0].means.round(4)
+        array([[0.5]])
+    """
+    effects = bandit.step_effects
+    if effects is None:
+        return families
+    log = _some(sessions, _COMPARED, np.random.default_rng(0))
+    shares = np.bincount(np.minimum(log.steps, len(effects) - 1), minlength=len(effects)) / log.n_steps
+    found = []
+    for family in families:
+        tables = average = np.moveaxis(family.probabilities, 0, 2)
+        plays = np.broadcast_to(shares[:, None, None], (len(shares), average.shape[0], average.shape[2]))
+        for _ in range(_INVERSIONS):
+            tables = _unbiased(average, plays, tables, np.exp(effects[:, None] * (family.values - family.values.min())))
+        found.append(replace(family, probabilities=np.moveaxis(tables, 2, 0)))
+    return found
 
 
 def _changes(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "H"]:

@@ -22,6 +22,7 @@ from ..estimation.log import Log
 from ..estimation.prior import Schedule, draw_models, run, weigh_groups
 from ..estimation.result import Estimate
 from ..estimation.shown import chain_of, explained
+from ..estimation.step_effects import first_steps
 from ..estimation.type_priors import grouped
 from ..model import belief
 from ..model.bandit import LatentBandit
@@ -347,22 +348,27 @@ def _gibbs(
     elif known is None and start.n_types == 1 and isinstance(data, CategoricalLog):
         chain = partial(data.chain, start, cautious=True)
     draws = run(log, start, rng=rng, schedule=schedule, chain=chain, n_groups=0 if known is None else len(groups))
-    weights = _group_weights(data, draws.weights, draws.rewards, groups, rng) if draws.groups is None else draws.groups
+    families = first_steps(estimate.bandit, data.sessions, draws.rewards)
+    weights = draws.groups
+    if weights is None:
+        weights = _group_weights(estimate, draws.weights, families, groups, rng)
     left = draws.leaving or data.draw_leaving(estimate.bandit, len(draws), rng, n_types=start.n_types)
-    return weights, draws.rewards, left
+    return weights, families, left
 
 
 def _group_weights(
-    data: Log, weights: Float[Array, "B M"], families: Sequence[Any], groups: Groups, rng: np.random.Generator
+    estimate: Estimate, weights: Float[Array, "B M"], families: Sequence[Any], groups: Groups, rng: np.random.Generator
 ) -> Float[Array, "B *G M"]:
     """The weights of each group of people under models whose rewards are given; without groups those of the models."""
     if groups.of_sessions is None:
         return weights
+    data, effects = estimate.require_log(), estimate.bandit.step_effects
     rows = sample_rows(len(data.sessions), _LOOKED_AT, rng)
     some, counts_for = data.subset(rows).sessions.load(), len(data.sessions) / len(rows)
     found = []
     for own, family in zip(weights, families, strict=True):
-        logs = belief.log_joint(LatentBandit(np.full(len(own), 1 / len(own)), family), some)
+        drawn = LatentBandit(np.full(len(own), 1 / len(own)), family, step_effects=effects)
+        logs = belief.log_joint(drawn, some)
         likelihoods = np.exp(np.maximum(logs - logs.max(axis=1, keepdims=True), _NEVER))
         tilt = groups.priors / groups.priors.mean(axis=0) if groups.priors.shape[1] == len(own) else 1.0
         start = np.maximum(own * tilt, _RARE) * np.ones((len(groups), 1))
@@ -381,7 +387,7 @@ def _around(
     weights, moved = posterior.draw(n_draws, rng)
     families = estimate.bandit.rewards.recentred(moved)
     left = estimate.require_log().draw_leaving(estimate.bandit, n_draws, rng, prior=estimate.learned)
-    drawn = replanner.replan(_group_weights(estimate.require_log(), weights, families, groups, rng), families, left)
+    drawn = replanner.replan(_group_weights(estimate, weights, families, groups, rng), families, left)
     values = estimate.bandit.rewards.values
     wide = values is not None and len(values) > 2
     return replace(drawn, misses=_WIDE if wide else 1.0), posterior.n_floored
@@ -409,7 +415,8 @@ def _leaving_by_type(
     """Models whose types leave differently, from Gibbs runs over rewards and stays."""
     data = estimate.require_log().with_letters()
     draws = draw_models(data, estimate.bandit, rng=rng, schedule=Schedule.of(data, n_draws))
-    return replanner.replan(draws.weights, draws.rewards, draws.leaving)
+    families = first_steps(estimate.bandit, data.sessions, draws.rewards)
+    return replanner.replan(draws.weights, families, draws.leaving)
 
 
 def _intervals(

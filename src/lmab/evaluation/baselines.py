@@ -7,7 +7,7 @@ every column that the fit does not use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def segments_of(bandit: LatentBandit, sessions: Sessions | Packed, used: tuple[s
         return ()
     log = sessions[:: max(1, len(sessions) // _SESSIONS)]
     assert log.features is not None
-    uniform = LatentBandit(np.full(bandit.n_types, 1 / bandit.n_types), bandit.rewards, leaving=bandit.leaving)
+    uniform = replace(bandit, weights=np.full(bandit.n_types, 1 / bandit.n_types))
     logs = belief.log_joint(uniform, log)
     likelihood = np.exp(np.maximum(logs - logs.max(axis=1, keepdims=True), _NEVER))
     found = []
@@ -162,7 +162,7 @@ def _fixed(mass: Float[Array, "M"], model: LatentBandit, horizon: int, *, repeat
     share = float(mass.sum())
     if share <= 0:
         return 0.0
-    if model.leaving is None:
+    if model.leaving is None and model.step_effects is None:
         average = mass @ model.means
         return float(horizon * average.max() if repeats else np.sort(average)[::-1][:horizon].sum())
-    return share * LatentBandit(mass / share, model.rewards, leaving=model.leaving).best_fixed(horizon, repeats)
+    return share * replace(model, weights=mass / share).best_fixed(horizon, repeats)

@@ -234,6 +234,8 @@ class Replanner:
     ) -> None:
         self._arms, self._groups = plan.kept_arms, Groups.alone(bandit, plan.policy) if groups is None else groups
         bandit, plan, self._played = among_planned(bandit, plan, played)
+        if bandit.step_effects is not None:
+            raise TooLarge("histories of rewards that depend on the step are not written out")
         self._plan, self.pace = plan, pace or Pace()
         self._cut = Cut.of(bandit, plan.horizon)
         began = perf_counter()
@@ -352,12 +354,14 @@ def _beside(
     weights: Float[Array, "B *G M"],
     families: Sequence[Any],
     leaving: Sequence[Any] | None,
+    step_effects: Float[Array, "H"] | None = None,
 ) -> Float[Array, "B K"]:
     """Return the value of each baseline on each drawn model."""
     found = np.empty((len(families), len(baselines.names)))
     for row, (own, family, left) in enumerate(zip(weights, families, _or_nobody(leaving, len(families)), strict=False)):
         mass = groups.masses(own)
-        found[row] = baselines.values(mass, LatentBandit(_total(mass), family, leaving=left))
+        model = LatentBandit(_total(mass), family, leaving=left, step_effects=step_effects)
+        found[row] = baselines.values(mass, model)
     return found
 
 
@@ -392,7 +396,7 @@ def _or_nobody(leaving: Sequence[Any] | None, n_models: int) -> Sequence[Any]:
 
 def _some_arms(model: LatentBandit, arms: Integer[Array, "K"]) -> LatentBandit:
     left = None if model.leaving is None else model.leaving[:, arms]
-    return LatentBandit(model.weights, only(model.rewards, arms), leaving=left)  # type: ignore[arg-type]
+    return replace(model, rewards=only(model.rewards, arms), arm_labels=None, leaving=left)
 
 
 def _stays(model: LatentBandit) -> Float[Array, "M A Z"] | None:
@@ -413,7 +417,7 @@ def fixed_choices(model: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> 
     average = np.sort((model.weights @ model.means)[played])[::-1]
     if played.all() or (not plan.repeats and len(average) < plan.horizon):
         return fixed, fixed
-    if model.leaving is not None:
+    if model.leaving is not None or model.step_effects is not None:
         return fixed, _some_arms(model, np.flatnonzero(played)).best_fixed(plan.horizon, plan.repeats)
     return fixed, float(plan.horizon * average[0] if plan.repeats else average[: plan.horizon].sum())
 
@@ -444,6 +448,7 @@ class CrowdReplanner:
         self.baselines = _baselines(plan, bandit, self._groups)
         self._crowds: dict[int, Crowd] = {}
         vectors = isinstance(plan.policy, VectorPolicy) and plan.repeats and bandit.rewards.discrete
+        vectors = vectors and bandit.step_effects is None  # decisions of merged histories belong to no step
         self._tree = merged(plan.policy, bandit, self._groups.mass) if vectors else None  # type: ignore[arg-type]
         self._size = _CROWD if math.isinf(self.pace.left) else self._affordable_size()
         found = self._played_plan = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
@@ -458,7 +463,8 @@ class CrowdReplanner:
         rows = [self._one(own, family, left) for own, family, left in drawn]
         found = Replanned(*np.array(rows).reshape(-1, 6).T)
         same_way = self._replanned(self._groups.priors, self._bandit)[0]
-        beside = _beside(self.baselines, self._groups, weights[: len(rows)], families[: len(rows)], leaving)
+        some, effects = slice(len(rows)), self._bandit.step_effects
+        beside = _beside(self.baselines, self._groups, weights[some], families[some], leaving, effects)
         return replace(found, reference=max(same_way, float(found.transferred.max())), baselines=beside)
 
     def _affordable_size(self) -> int:
@@ -499,8 +505,8 @@ class CrowdReplanner:
     def _one(
         self, weights: Float[Array, "*G M"], family: Any, left: Float[Array, "M A Z"] | None = None
     ) -> tuple[float, ...]:
-        mass = self._groups.masses(weights)
-        model = LatentBandit(_total(mass), family, leaving=left)
+        mass, effects = self._groups.masses(weights), self._bandit.step_effects
+        model = LatentBandit(_total(mass), family, leaving=left, step_effects=effects)
         value = self._played_plan.on(model, mass, self._bandit, self._groups.mass)
         if value is None:
             value = self._play(self._plan.policy, model, weights, self._groups.start)
@@ -627,6 +633,8 @@ class Earned:
         A session counts by how much likelier its rewards are on the model than on `own`, on which it was played. None
         if fewer than half of the sessions count effectively; then the policy must be played on the model.
         """
+        if own.step_effects is not None:  # the chances of a history multiply tables that depend on no step
+            return None
         seen = self.histories
         there, here = seen.reached(model, mass), seen.reached(own, own_mass)
         ratios = seen.shares[:, None] * there.sum(axis=2) / here.sum(axis=2)
@@ -692,12 +700,13 @@ class Crowd:
             arms = np.asarray(policy.act(state) if repeats else policy.act(state, allowed=left))
             left[everyone, arms] = False
             seen.arms[:, step] = arms
-            earned = shares * model.means[self.types, arms]
+            now = model.at(step)
+            earned = shares * now.means[self.types, arms]
             sums += earned
             paid += np.bincount(arms, earned, minlength=n_arms)
             plays += np.bincount(arms, shares, minlength=n_arms)
             if step < horizon - 1:
-                rewards = seen.rewards[:, step] = model.rewards.quantile(self.types, arms, self.luck[:, step])
+                rewards = seen.rewards[:, step] = now.rewards.quantile(self.types, arms, self.luck[:, step])
                 state = policy.observe(state, arms, rewards)
                 if model.leaving is not None:
                     shares = shares * (1 - model.leaving[self.types, arms, model.leaving_columns(rewards)])
