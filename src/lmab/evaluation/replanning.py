@@ -396,7 +396,7 @@ def _or_nobody(leaving: Sequence[Any] | None, n_models: int) -> Sequence[Any]:
 
 def _some_arms(model: LatentBandit, arms: Integer[Array, "K"]) -> LatentBandit:
     left = None if model.leaving is None else model.leaving[:, arms]
-    return replace(model, rewards=only(model.rewards, arms), arm_labels=None, leaving=left)
+    return replace(model, rewards=only(model.rewards, arms), arm_labels=None, leaving=left)  # type: ignore[arg-type]
 
 
 def _stays(model: LatentBandit) -> Float[Array, "M A Z"] | None:
