@@ -17,6 +17,7 @@ from lmab.estimation.families import observe
 from lmab.estimation.result import StopOnce
 from lmab.model.bins import Bins
 from lmab.paper import moment_matching
+from lmab.paper.experiment.methods import ED_MOMENTS, Setting
 from lmab.paper.high_orders import Contrasts, centred_moments
 from lmab.paper.moment_matching import Fit, Limits, Matching, MomentMatching, predictive_bins
 
@@ -633,3 +634,11 @@ def test_the_scale_is_what_the_means_leave(rewards, means, variance, monkeypatch
     log = lmab.Sessions.from_arrays([[0, 1]] * 3, rewards)
     found = moment_matching._scale(log, np.array([0.5, 0.5]), np.array(means))
     assert found**2 == pytest.approx(variance, rel=1e-9)
+
+
+def test_a_singular_curvature_does_not_stop_the_search():
+    """The moments of this log do not depend on one parameter at a point of the search."""
+    setting = Setting("ordinary", 2, 16, 2, 3_000)
+    measured = ED_MOMENTS.measure(setting, setting.draw(10), 10)
+    assert measured.sessions_used == 3_000
+    assert measured.value == pytest.approx(1.458215, abs=1e-3)

@@ -561,7 +561,11 @@ class Matching:
             scale = np.maximum(np.diag(here.curvature), 1e-12)
             curvature = here.curvature[np.ix_(free, free)] + np.diag(damping * scale[free])
             step = np.zeros(len(point))
-            step[free] = -np.linalg.solve(curvature, here.gradient[free])
+            try:
+                step[free] = -np.linalg.solve(curvature, here.gradient[free])
+            except np.linalg.LinAlgError:  # moments that do not depend on a parameter, and too little damping
+                damping, growth = damping * growth, growth * 2
+                continue
             there = self._within(point + step)
             moved = there - point
             predicted = -float(here.gradient @ moved + moved @ here.curvature @ moved / 2)
