@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli.app import app, main
+from lmab.errors import InvalidArgument
 
 ROOT = Path(__file__).parent.parent
 
@@ -96,6 +97,48 @@ def test_the_fit_command_finds_the_model_of_the_demo(demonstration, tmp_path):
     mine, shown = lmab.load(tmp_path / "model.lmab"), lmab.load(folder / "model.lmab")
     assert mine.bandit == shown.bandit
     assert mine.columns == shown.columns == (("arm", "item"), ("reward", "click"))
+
+
+def test_fit_continues_with_the_plan_and_the_report_in_one_process(tmp_path, monkeypatch):
+    """The files and the numbers are those of the three commands, with the median length of the sessions as horizon."""
+    bandit = lmab.random_bandit(2, 4, rng=1)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=150, horizon=3, rng=1)
+    fit = ["fit", "log.csv", "--types", "2", "--restarts", "2"]
+    commands = {
+        "together": [[*fit, "--then", "plan,report"]],
+        "apart": [
+            fit,
+            ["plan", "model.lmab", "--horizon", "3"],
+            ["report", "model.lmab", "policy.lmab", "--assess", "log.csv"],
+        ],
+    }
+    for folder, lines in commands.items():
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        log.write("log.csv")
+        for line in lines:
+            result = RUNNER.invoke(app, line, catch_exceptions=False)
+            assert result.exit_code == 0, result.output
+        assert "Report written to" in result.output
+    plans = [lmab.load(tmp_path / folder / "policy.lmab") for folder in commands]
+    assert plans[0].lower == plans[1].lower
+    assert plans[0].horizon == plans[1].horizon == 3
+    assert len({(tmp_path / folder / "report.html").read_text() for folder in commands}) == 1
+
+
+def test_fit_continues_with_the_plan_alone_and_with_another_horizon(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = lmab.simulate(lmab.random_bandit(2, 4, rng=1), lmab.Uniform(4), n_sessions=60, horizon=3, rng=1)
+    log.write("log.csv")
+    fit = ["fit", "log.csv", "--types", "1", "--no-check", "--json"]
+    text = RUNNER.invoke(app, [*fit, "--then", "plan", "--horizon", "2"], catch_exceptions=False).stdout
+    assert json.JSONDecoder().raw_decode(text)[0]["output"] == "model.lmab"
+    assert json.loads(text[json.JSONDecoder().raw_decode(text)[1] :])["horizon"] == 2
+    assert not Path("report.html").exists()
+    for wrong in ("report", "report,plan", "plan,serve", ""):
+        result = RUNNER.invoke(app, [*fit, "--then", wrong])
+        assert isinstance(result.exception, InvalidArgument)
+        assert f"--then must be plan or plan,report; got {wrong}" in str(result.exception)
 
 
 def test_the_sample_is_the_same_on_every_machine_and_says_that_it_is_made_up(tmp_path):

@@ -80,9 +80,7 @@ def _commands() -> list[str]:
     """Return the commands that have the same results as the demonstration."""
     return [
         "lmab sample shop.csv",
-        f"lmab fit shop.csv {' '.join(f'--{name} {column}' for name, column in _COLUMNS)}",
-        f"lmab plan model.lmab --horizon {STEPS} --no-repeats",
-        "lmab report model.lmab policy.lmab --assess shop.csv",
+        f"lmab fit shop.csv {' '.join(f'--{name} {column}' for name, column in _COLUMNS)} --then plan,report",
     ]
 
 

@@ -38,6 +38,7 @@ from ..parallel import connected
 from ..planning.plan import plan
 from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json, Seed, n_types, with_columns
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
+from .then import parse_commands, run_commands
 
 _NO_SHARE = 5e-4  # Share of the sessions below which a type is not shown: it would read as 0.0%.
 _FIT, _OUTPUT = "Fit", "Checks and output"  # Groups of options in the help.
@@ -157,7 +158,16 @@ def fit(
         float | None, typer.Option(help="Estimate how many more sessions this regret needs.", rich_help_panel=_OUTPUT)
     ] = None,
     horizon: Annotated[
-        int | None, typer.Option(help="Steps of a session, for --regret.", min=1, rich_help_panel=_OUTPUT)
+        int | None,
+        typer.Option(
+            help="Steps of a session, for --regret and --then [default: the median of the log].",
+            min=1,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    then: Annotated[
+        str | None,
+        typer.Option(help="Continue in this process: plan, or plan,report with the log.", rich_help_panel=_OUTPUT),
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print the statistics behind the verdict.", rich_help_panel=_OUTPUT)
@@ -171,11 +181,14 @@ def fit(
 ) -> None:
     """Fit latent types to a log of sessions, and check them on held-out sessions.
 
-    A log larger than memory is packed first, with `lmab pack`; give its folder here.
+    A log larger than memory is packed first, with `lmab pack`; give its folder here. With --then plan,report the
+    command continues with policy.lmab and report.html, like `lmab plan` and `lmab report --assess`, which saves the
+    start of two programs.
 
     Example: lmab fit shop.csv --session session --arm item --reward click
     """
     check_writable(output)
+    following = parse_commands(then)
     backend = _backend(device, cluster)
     method = _method(traits, types, prior, restarts, factors)
     number, rng = None if method.capabilities.chooses_n_types else n_types(types), np.random.default_rng(seed)
@@ -198,13 +211,16 @@ def fit(
         with working("checking identifiability"):
             known = diagnostics.identify(estimate, rng=rng)
         sample_size = None if regret is None else _sample_size(estimate, regret, horizon, rng)
+    steps = horizon or _median_length(sessions)
     if as_json:
         show_json(_result_for_json(estimate, known, sample_size, remarks, output))
-        return
-    if rare.labels:
-        say(rare.sentence(estimate))
-    _print_results(estimate, known, sample_size, remarks, verbose=verbose)
-    say(f"Model written to {output}. Next: lmab plan {output} --horizon {_median_length(sessions)} -o policy.lmab")
+    else:
+        if rare.labels:
+            say(rare.sentence(estimate))
+        _print_results(estimate, known, sample_size, remarks, verbose=verbose)
+        following_command = "" if following else f" Next: lmab plan {output} --horizon {steps} -o policy.lmab"
+        say(f"Model written to {output}.{following_command}")
+    run_commands(following, estimate, sessions, model=output, log=log[0], horizon=steps, as_json=as_json)
 
 
 @dataclass(frozen=True)

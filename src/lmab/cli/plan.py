@@ -10,7 +10,7 @@ import typer
 from .._html import best_fixed, steps_of
 from ..checks import check_writable
 from ..errors import Status
-from ..estimation.result import estimate_of
+from ..estimation.result import Estimate, estimate_of
 from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
 from ..planning.plan import plan as make_plan
@@ -51,22 +51,50 @@ def plan(
     Example: lmab plan model.lmab --horizon 5 --no-repeats -o policy.lmab
     """
     check_writable(output)
-    fitted, method = load_fitted(model), None if gap is None else Certified(gap=gap)
+    fitted = load_fitted(model)
+    made = make_policy(fitted, horizon, repeats=repeats, arms=arms, anyway=anyway, gap=gap, time_limit=time_limit)
+    made.save(output)
+    show_plan(made, fitted, model, output, follows=repeats is None, named=arms is not None, as_json=as_json)
+
+
+def make_policy(
+    fitted: LatentBandit | Estimate,
+    horizon: int,
+    *,
+    repeats: bool | None = None,
+    arms: str | None = None,
+    anyway: bool = False,
+    gap: float | None = None,
+    time_limit: float = 60.0,
+) -> Plan:
+    """Return a plan for a model, with a progress bar; the arguments are those of the command."""
     with progress() as bar:
         task = bar.add_task("planning", total=None)
-        made = make_plan(
-            fitted, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats,
-            arms=None if arms is None else _labels(arms, bandit_of(fitted)), anyway=anyway,
+        return make_plan(
+            fitted, horizon=horizon, method=None if gap is None else Certified(gap=gap), time_limit=time_limit,
+            repeats=repeats, arms=None if arms is None else _labels(arms, bandit_of(fitted)), anyway=anyway,
             progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
         )  # fmt: skip
-    made.save(output)
+
+
+def show_plan(
+    made: Plan,
+    fitted: LatentBandit | Estimate,
+    model: Path,
+    output: Path,
+    *,
+    follows: bool = True,
+    named: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Print the value and the rules of a plan; `follows` the log about repeats, or with arms that were `named`."""
     summary = _summary(made, bandit_of(fitted), output)
     if as_json:
         show_json(summary)
         return
     tell_check(made)
     fixed = best_fixed(made.repeats)
-    _tell_log(made, follows=repeats is None, named=arms is not None)
+    _tell_log(made, follows=follows, named=named)
     if made.fixed:
         other = "" if bandit_of(fitted).n_types == 1 else " Use --anyway to plan with the types."
         say(f"The plan is therefore {fixed}, which earns {made.lower:.4f} per session on the model.{other}")
@@ -77,7 +105,7 @@ def plan(
     planner = _without_reason(made)
     if made.status is not Status.CERTIFIED or ";" in planner:  # if certified, the bounds below are enough
         say(f"Planner: {planner}.")
-    steps = f" of {steps_of(horizon, people_leave=True)}" if made.people_leave else ""
+    steps = f" of {steps_of(made.horizon, people_leave=True)}" if made.people_leave else ""
     check = check_of(made)
     if check is not None and not check.agrees:
         say(

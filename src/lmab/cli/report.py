@@ -11,6 +11,7 @@ import typer
 from .. import reporting
 from .._html import best_fixed, steps_of
 from ..checks import check_writable
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate, estimate_of
 from ..evaluation.assess import assess
@@ -60,7 +61,6 @@ def report(
     """
     check_writable(output)
     fitted, planned = load_fitted(model), None if policy is None else load_planned(policy)
-    bandit = bandit_of(fitted)
     began = perf_counter()
     found = _assessment(policy, planned, assessed, assessment, columns, time_limit)
     left = time_limit if assessed is None else max(time_limit - (perf_counter() - began), _LEAST)
@@ -68,15 +68,35 @@ def report(
         "model file": model, "policy file": policy, "held-out log": logs, "log of the fit": assessed,
         "assessment file": assessment,
     }  # fmt: skip
+    write_report(
+        fitted, planned, output, horizon=horizon,
+        sessions=None if logs is None else columns.read(logs, arms_of=fitted), assessment=found, time_limit=left,
+        files={name: path for name, path in given.items() if path is not None}, as_json=as_json,
+    )  # fmt: skip
+
+
+def write_report(
+    fitted: LatentBandit | Estimate,
+    planned: Policy | Plan | None,
+    output: Path,
+    *,
+    horizon: int | None = None,
+    sessions: Sessions | None = None,
+    assessment: Assessment | None = None,
+    time_limit: float,
+    files: dict[str, Path],
+    as_json: bool,
+) -> None:
+    """Write the page about a model and a policy, and print its main results; `files` are named at its end."""
     with working("measuring"):
         contents = reporting.gather(
             fitted,
-            _with_bounds(planned, bandit, horizon),
+            _with_bounds(planned, bandit_of(fitted), horizon),
             horizon=horizon,
-            sessions=None if logs is None else columns.read(logs, arms_of=fitted),
-            assessment=found,
-            time_limit=left,
-            settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
+            sessions=sessions,
+            assessment=assessment,
+            time_limit=time_limit,
+            settings={name: path.name for name, path in files.items()} | _check(fitted),
         )
     reporting.write(contents, output)
     _tell(contents, output, as_json)
@@ -100,14 +120,18 @@ def _assessment(
         raise InvalidArgument(f"{option} needs the policy to assess, as the second argument")
     if assessed is not None:
         log = columns.read(assessed, arms_of=arms_behind(planned))
-        with counting("assessing") as shown:
-            behind = estimate_behind(path, planned)
-            return assess(*behind, log, rng=_SEED, time_limit=time_limit, progress=shown)
+        return assess_plan(*estimate_behind(path, planned), log, time_limit)
     assert saved is not None
     found = load_assessment(saved)
     if not isinstance(planned, Plan) or not found.is_about(planned):
         raise InvalidArgument(f"{saved} must be an assessment of the plan in {path}, got one of another policy")
     return found
+
+
+def assess_plan(estimate: Estimate, planned: Plan, log: Sessions, time_limit: float) -> Assessment:
+    """Return the assessment of a plan from the log of its fit, with a progress bar."""
+    with counting("assessing") as shown:
+        return assess(estimate, planned, log, rng=_SEED, time_limit=time_limit, progress=shown)
 
 
 def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: int | None) -> Policy | Plan | None:
