@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 import lmab
-from lmab.cli import compare, demo, evaluate, fit, logs, plan, report, serve, serve_demo
+from lmab.cli import compare, demo, evaluate, experiments, fit, logs, plan, report, serve, serve_demo
 from lmab.cli.app import app
 from lmab.cli.options import Columns
 from lmab.paper.commands import budget, learn, reproduce
@@ -90,6 +90,7 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.delenv("LMAB_TOKENS", raising=False)
     BANDIT.save("truth.lmab")
     POLICY.save("policy.in")
+    Path("arms.txt").write_text("a\nb\n")
     replace(LOG, propensities=np.full(LOG.n_steps, 1 / 3)).write("log.csv")
     asked, door = Questions(), serve.service_package()
     places = [
@@ -97,6 +98,7 @@ def asked(monkeypatch, tmp_path):
         *((compare, "compare_policies"), (learn, "_learn"), (budget, "_measure"), (report.reporting, "gather")),
         *((reproduce, "_run"), (reproduce, "_show"), (door, "server"), (serve_demo, "play_demo"), (door, "refit")),
         *((Columns, "pack"), (logs, "shop_log"), (logs, "split_log"), (evaluate, "assess")),
+        (experiments, "_work"),
     ]
     for owner, name in places:
         monkeypatch.setattr(owner, name, asked.stop(name))
@@ -184,7 +186,11 @@ ROWS: list[tuple[str, str, str | None, str | None]] = [
     ("serve", "--port", "8000", "8001"),
     ("serve", "--queue", "10000", "9999"),
     ("serve", "--log", "text", "json"),
+    ("serve", "--holdout", "0", "0.1"),
+    ("serve", "--memory", "512", "511"),
+    ("serve --arms arms.txt", "--arms-sync", None, ""),
     ("serve", "--demo", None, ""),
+    ("experiments list", "--store", "events.db", "other.db"),
     ("refit --store e.db --policies p", "--canary", "0.05", "0.06"),
     ("refit --store e.db --policies p", "--types", "auto", "2"),
     ("refit --store e.db --policies p", "--keep-versions", "14", "15"),
@@ -223,6 +229,8 @@ ELSEWHERE = {
     ("sample", "output"): "test_where_files_go_that_nobody_named",
     ("fit", "--check"): "test_cli_practice.py",
     ("serve", "--check"): "test_cli_serve.py",
+    ("experiments", "--json"): "test_serve_experiments.py",
+    ("refit", "--experiment"): "test_serve_experiments.py",
     ("fit", "--verbose"): "test_cli_verdicts.py",
     ("compare", "--gain"): "test_a_gain_of_two_percent_is_counted_for",
     **dict.fromkeys(

@@ -254,17 +254,6 @@ async def taught(client: Any, clock: Clock) -> Any:
     return [(await client.told(f"s{i}", 0, baseline="blue"))["label"] for i in range(5)]
 
 
-async def kept(client: Any, clock: Clock) -> list[int]:
-    """Sessions in memory when there are 200,000 of them, and one more."""
-    await client.told("first", 0)
-    client.service._live.update(dict.fromkeys(map(str, range(199_998)), client.service._live["first"]))
-    found = []
-    for name in ("last", "more"):
-        await client.told(name, 0)
-        found.append(client.service.n_live)
-    return found
-
-
 def halves(**options: Any) -> str | tuple[bytes, bytes]:
     """The two logs that a log of visits is split into, or why it cannot be read."""
     with tempfile.TemporaryDirectory() as folder:
@@ -416,7 +405,6 @@ ROWS: list[tuple[str, Any, str, Any, Any]] = [
     ("serve.Defaults", by_default(lambda **o: answers(often, **o)), "repeats", True, False),
     ("serve.Settings", lambda **o: answers(late, **o), "window", 3600.0, 10.0),
     ("serve.Settings", lambda **o: answers(taught, policy_bytes(), **o), "apprentice", False, True),
-    ("serve.Settings", lambda **o: answers(kept, **o), "memory", 200_000, 100),
     ("serve.Options", lambda **o: server(Options("e.db", **o)).config.host, "host", "127.0.0.1", "127.0.0.2"),
     ("serve.Options", lambda **o: server(Options("e.db", **o)).config.port, "port", 8000, 8001),
     ("gym.LatentBanditEnv", lambda **o: session_of_gym(**o), "horizon", 7, 6),
@@ -456,6 +444,10 @@ EXEMPT = {
     "check_count": "a check, not an option",
     "Settings.without_store": "test_serve_app.py",
     "Settings.queue": "test_serve_app.py",
+    "Settings.memory": "test_serve_live.py",
+    "Settings.holdout": "test_serve_experiments.py",
+    "Options.sync_arms": "test_serve_experiments.py",
+    "RefitResult.seconds": "test_serve_refit.py",
     "Certified.n_beliefs": "more or fewer points find the same bounds in another way",
     "Certified.seed": "other points find the same bounds in another way",
     "Certified.memory_limit": "test_planning_search.py",

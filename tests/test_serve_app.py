@@ -18,12 +18,12 @@ from lmab.errors import InvalidArgument, InvalidFile
 from lmab.serve.access import Access
 from lmab.serve.app import make_app, openapi
 from lmab.serve.messages import Problem, Question
+from lmab.serve.metrics import REFITS, Times
 from lmab.serve.register import KeyedDraws
 from lmab.serve.run import Options, check_address, make_service, read_tokens, server
 from lmab.serve.service import Service, Settings
 from lmab.serve.stores import open_store
 from lmab.serve.versions import Defaults
-from lmab.serve.watch import REFITS, Metrics
 
 
 @pytest.fixture
@@ -325,9 +325,17 @@ def test_metrics_summary_and_description(store):
                 await client.told(f"s{i}", 1, 1.0)
             await client.decide("s0", 5)
             text = (await client.http.get("/metrics")).text
-            assert 'lmab_requests_total{path="/v1/decide",status="200"} 20' in text
-            assert 'lmab_requests_total{path="/v1/decide",status="409"} 1' in text
-            assert "lmab_decision_seconds_count 20" in text
+            where = 'experiment="default",path="/v1/decide"'
+            assert f'lmab_requests_total{{{where},status="200"}} 20' in text
+            assert f'lmab_requests_total{{{where},status="409"}} 1' in text
+            assert 'lmab_refused_total{experiment="default",code="out-of-order"} 1' in text
+            assert 'lmab_decision_seconds_count{experiment="default"} 21' in text  # with failures
+            of_version = f'{{experiment="default",version="{client.service.register.rollout.active}"}}'
+            assert f"lmab_sessions_total{of_version} 10\n" in text
+            assert f"lmab_version_rewards_total{of_version} 10\n" in text
+            assert f"lmab_reward_sum_total{of_version} 10.0\n" in text
+            assert 'lmab_build_info{version="' in text
+            assert "lmab_store_bytes " in text
             assert "lmab_ready 1" in text
             summary = (await client.http.get("/v1/summary")).json()
             (version,) = summary["versions"]
@@ -357,17 +365,15 @@ def test_metrics_count_rewards_and_say_when_the_last_refit_ended(store):
             refused(await client.reward("s", 1, 1.0), 409, "other-reward")
             await client.service.store.set_setting(REFITS, '[{"at": 1}, {"at": 1234567.5}]')
             text = (await client.http.get("/metrics")).text
-            assert "\nlmab_rewards_total 2\n" in text
-            assert (
-                "\n# TYPE lmab_last_refit_timestamp_seconds gauge\nlmab_last_refit_timestamp_seconds 1234567.5\n"
-                in text
-            )
+            assert '\nlmab_rewards_total{experiment="default"} 2\n' in text
+            line = 'lmab_last_refit_timestamp_seconds{experiment="default"} 1234567.5'
+            assert f"\n# TYPE lmab_last_refit_timestamp_seconds gauge\n{line}\n" in text
 
             async def fail(*given):
                 raise OSError("the store is away")
 
             client.service.store.setting = fail
-            assert "lmab_last_refit_timestamp_seconds 1234567.5" in (await client.http.get("/metrics")).text
+            assert line in (await client.http.get("/metrics")).text
 
     go(scenario())
 
@@ -426,11 +432,11 @@ def test_whole_numbers_are_integers_however_they_are_written(store):
 
 
 def test_quantiles_of_the_times():
-    metrics = Metrics()
-    assert metrics.quantile(0.5) is None
+    times = Times()
+    assert times.quantile(0.5) is None
     for seconds in [0.0004] * 98 + [0.02, 99.0]:
-        metrics.decided(seconds)
-    assert (metrics.quantile(0.5), metrics.quantile(0.99), metrics.quantile(1.0)) == (0.0005, 0.025, 10.0)
+        times.add(seconds)
+    assert (times.quantile(0.5), times.quantile(0.99), times.quantile(1.0)) == (0.0005, 0.025, 10.0)
 
 
 def test_whatever_was_acknowledged_is_in_the_store(event_store, tmp_path):
@@ -442,7 +448,8 @@ def test_whatever_was_acknowledged_is_in_the_store(event_store, tmp_path):
 
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed: the extra dev has it")
 def test_answers_are_as_the_description_of_the_service_says(tmp_path):
-    status, text = ask(tmp_path, examples=20, seed=1, phases="coverage,fuzzing")
+    others = r"/v1/experiments/\{experiment\}/(?!decide|rewards)"  # the same endpoints a second time
+    status, text = ask(tmp_path, examples=20, seed=1, phases="coverage,fuzzing", without=others)
     assert status == 0, text
 
 

@@ -19,8 +19,8 @@ import typer
 from serving import go, policy_bytes, served
 
 from lmab.cli.app import app
+from lmab.serve.metrics import REFITS
 from lmab.serve.stores import PASSWORD_FILE
-from lmab.serve.watch import REFITS
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 yaml = pytest.importorskip("yaml")

@@ -11,8 +11,9 @@ import pytest
 from serving import Clock, go, policy_bytes, served
 
 from lmab.serve.messages import Problem
+from lmab.serve.metrics import BUCKETS, Metrics, Sample, Times
 from lmab.serve.stores import ArmCount, Bucket
-from lmab.serve.watch import BUCKETS, Metrics, Summaries, arms_by_step, by_version, describe, per_minute
+from lmab.serve.watch import Summaries, arms_by_step, by_version, describe, per_minute
 
 NOW = 10_000.0
 
@@ -56,7 +57,7 @@ def test_the_summary_is_made_again_after_two_seconds_and_the_last_refits_come_fi
         async with served(event_store, policy_bytes(), clock=clock) as client:
             nights = [{"outcome": f"night {i}"} for i in range(12)]
             await client.service.store.set_setting("refits", json.dumps(nights))
-            summaries = Summaries(client.service, Metrics())
+            summaries = Summaries(client.service, Times())
             await client.told("a", 0)
             first = await summaries.now()
             assert [night["outcome"] for night in first["refits"]] == [f"night {i}" for i in range(11, 1, -1)]
@@ -71,7 +72,7 @@ def test_the_summary_is_made_again_after_two_seconds_and_the_last_refits_come_fi
 def test_without_a_store_the_summary_is_the_last_one_while_it_is_fresh_and_then_a_problem(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(), clock=Clock()) as client:
-            summaries = Summaries(client.service, Metrics())
+            summaries = Summaries(client.service, Times())
             first = await summaries.now()
             client.service.register._opened = False
             assert await summaries.now() is first
@@ -88,16 +89,19 @@ def test_without_a_store_the_summary_is_the_last_one_while_it_is_fresh_and_then_
 
 
 def test_buckets_count_all_times_up_to_their_end():
-    metrics = Metrics()
-    metrics.requests["/v1/decide", 200] += 3
+    metrics, own = Metrics(), 'experiment="shop"'
+    metrics.requests["shop", "/v1/decide", 200] += 3
     for seconds in (0.0005, 0.0006, 0.3, 7.0):
-        metrics.decided(seconds)
-    text = metrics.text({"ready": 1.0}, {"explored": 12345678901})
+        metrics.times["shop"].add(seconds)
+    labels = (("experiment", 'a"b'),)
+    text = metrics.text([Sample("ready", "gauge", 1.0), Sample("explored", "counter", 12345678901, labels)])
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    buckets = {end: int(lines[f'lmab_decision_seconds_bucket{{le="{end}"}}']) for end in (*map(str, BUCKETS), "+Inf")}
+    ends = (*map(str, BUCKETS), "+Inf")
+    buckets = {end: int(lines[f'lmab_decision_seconds_bucket{{{own},le="{end}"}}']) for end in ends}
     wanted = {end: sum(seconds <= float(end) for seconds in (0.0005, 0.0006, 0.3, 7.0)) for end in buckets}
     assert buckets == {end: wanted[end] if end != "+Inf" else 4 for end in buckets}
-    assert float(lines["lmab_decision_seconds_sum"]) == pytest.approx(7.3011)
-    assert lines["lmab_decision_seconds_count"] == "4"
-    assert lines['lmab_requests_total{path="/v1/decide",status="200"}'] == "3"
-    assert "# TYPE lmab_explored counter\nlmab_explored 12345678901\n# TYPE lmab_ready gauge\nlmab_ready 1.0\n" in text
+    assert float(lines[f"lmab_decision_seconds_sum{{{own}}}"]) == pytest.approx(7.3011)
+    assert lines[f"lmab_decision_seconds_count{{{own}}}"] == "4"
+    assert lines[f'lmab_requests_total{{{own},path="/v1/decide",status="200"}}'] == "3"
+    assert '# TYPE lmab_explored counter\nlmab_explored{experiment="a\\"b"} 12345678901\n' in text
+    assert "# TYPE lmab_ready gauge\nlmab_ready 1.0\n" in text

@@ -37,6 +37,7 @@ MENU = {
     "compare": (_FLOW, "Estimate the difference of two policies, and how many live sessions would show it."),
     "report": (_FLOW, "Write an HTML page about a model and a policy."),
     "serve": (_LIVE, "Serve decisions for live sessions over HTTP."),
+    "experiments": (_LIVE, "List, create, change and archive the experiments of a store."),
     "refit": (_LIVE, "Fit the next policy to the sessions that the service kept."),
     "simulate": (_RESEARCH, "Simulate sessions of a bandit and write them as a log."),
 }
@@ -55,6 +56,10 @@ _MODULES = {
     "split": "logs",
     "refit": "serve",
 }  # Commands that share a module.
+
+
+_CONFIGURED = ("serve", "refit")  # commands whose options may be variables such as LMAB_STORE
+_NEVER_CONFIGURED = ("seed", "as_json", "check", "demo")
 
 
 def command(name: str) -> Callable[..., None]:
@@ -165,6 +170,8 @@ def _escaped(function: Callable[..., None]) -> Callable[..., None]:
             continue
         info = copy(hints[name].__metadata__[0])
         info.help = escape(info.help or "")
+        if function.__name__ in _CONFIGURED and name not in _NEVER_CONFIGURED:
+            info.envvar, info.show_envvar = f"LMAB_{name.upper()}", False
         parameters.append(parameter.replace(annotation=Annotated[hints[name].__origin__, info]))
 
     @wraps(function)

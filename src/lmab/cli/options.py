@@ -224,7 +224,7 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def expanded(**given: Any) -> None:
         context: typer.Context = given.pop("context")
-        said = frozenset(name for name in options if _is_given(context, name))
+        said = frozenset(name for name in options if is_given(context, name))
         read = {name: given.pop(name) for name in options}
         columns = Columns(**{name: value for name, value in read.items() if value != ""}, given=said)  # "": the default
         command(columns=columns, **given)
@@ -235,7 +235,7 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
+def is_given(context: typer.Context, name: str) -> bool:
     """Return whether the command line or the environment sets an option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument, LmabError
-from .options import COLUMNS, Columns, Json, Seed, n_types, with_columns
+from .options import COLUMNS, Columns, Json, Seed, is_given, n_types, with_columns
 from .output import collected_warnings, error, note, say, show_json
 
+_ALL = "all"  # value of --experiment
 MISCONFIGURED = 78  # exit status EX_CONFIG of sysexits.h, after which the systemd unit does not start the service again
 
 
@@ -52,31 +53,43 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="Tokens with their roles, one a line: TOKEN operate name=ann until=2027-01-31.")
     ] = None,
+    holdout: Annotated[
+        float, typer.Option(help="Share of new sessions that always get the popularity ranking.", min=0.0, max=1.0)
+    ] = 0.0,
+    arms_sync: Annotated[
+        bool, typer.Option("--arms-sync", help="Withdraw open arms that the file of --arms does not name.")
+    ] = False,
+    memory: Annotated[float, typer.Option(help="Megabytes of sessions in memory.", min=1.0)] = 512.0,
     log: Annotated[LogForm, typer.Option(help="Form of the log on standard error.")] = LogForm.text,
     queue: Annotated[int, typer.Option(help="Requests that may wait for the store.", min=1)] = 10_000,
     demo: Annotated[bool, typer.Option("--demo", help="Play a simulated population against the service.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Validate options and files, then exit.")] = False,
+    *,
+    context: typer.Context,
 ) -> None:
     """Decide for live sessions over HTTP: POST /v1/decide. The page at / shows how it goes.
 
-    If an option or a file cannot be served, the exit status is 78 and nothing is started.
+    Every experiment of the store is served. Policy, arms, horizon, repeats, rewards, floor, default reward, window,
+    keep, apprentice and holdout are those of the experiment `default`; the store keeps them, and an option that is not
+    given is as the store has it. Every option may also be a variable: LMAB_STORE, LMAB_DEFAULT_REWARD and so on. If an
+    option or a file cannot be served, the exit status is 78 and nothing is started.
 
     Example: lmab serve policy.lmab --store events.db --port 8000
     """
     try:
         door = service_package()
-        defaults = door.Defaults(horizon, floor, _values(rewards), repeats)
+        defaults = door.Defaults(horizon, floor, values_of(rewards), repeats)
         settings = door.Settings(
-            defaults,
-            default_reward,
-            window,
-            apprentice=apprentice,
-            without_store=without_store,
-            queue=queue,
-            keep=_seconds(keep),
-        )
+            defaults, default_reward, window, apprentice=apprentice, without_store=without_store, queue=queue,
+            keep=seconds_of(keep), holdout=holdout, memory=memory,
+        )  # fmt: skip
+        if arms_sync and arms is None:
+            raise InvalidArgument("--arms-sync needs --arms with the arms that are open")
         labels = () if arms is None else door.lines_of(arms)
-        options = door.Options(store, policy, labels, host, port, token_file, settings)
+        given = given_settings(context, settings)
+        options = door.Options(
+            store, policy, labels, host, port, token_file, settings, given=given, sync_arms=arms_sync
+        )
         door.check_store(store)
         if demo and not check:
             importlib.import_module(".serve_demo", __package__).play_demo(options, say)
@@ -102,7 +115,12 @@ def service_package() -> Any:
         raise InvalidArgument(f"the service needs {error.name}: pip install '.[serve]'") from None
 
 
-def _values(text: str) -> tuple[float, ...] | None:
+def given_settings(context: typer.Context, settings: Any) -> frozenset[str]:
+    """Return the settings of an experiment that the command line or the environment sets."""
+    return frozenset(name for name in settings.record() if is_given(context, name))
+
+
+def values_of(text: str) -> tuple[float, ...] | None:
     if text == "any":
         return None
     try:
@@ -111,8 +129,8 @@ def _values(text: str) -> tuple[float, ...] | None:
         raise InvalidArgument(f"--rewards must be numbers with commas between them, or any; got {text!r}") from None
 
 
-def _seconds(text: str | None) -> float | None:
-    """Parse an age such as 400d, 12h, 90m or 30s."""
+def seconds_of(text: str | None, option: str = "--keep") -> float | None:
+    """Parse a duration such as 400d, 12h, 90m or 30s."""
     if text is None:
         return None
     units = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -121,7 +139,9 @@ def _seconds(text: str | None) -> float | None:
     except (ValueError, KeyError):
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise InvalidArgument(f"--keep must be a number above 0 and a unit (d, h, m or s), such as 400d; got {text!r}")
+        raise InvalidArgument(
+            f"{option} must be a number above 0 and a unit (d, h, m or s), such as 400d; got {text!r}"
+        )
     return seconds
 
 
@@ -129,6 +149,9 @@ def _seconds(text: str | None) -> float | None:
 def refit(
     store: Annotated[str, typer.Option(help="The store of the service: a file, or postgresql://...")],
     policies: Annotated[Path, typer.Option(help="Folder for the versions, their models and the log by day.")],
+    experiment: Annotated[
+        str, typer.Option(help="Experiment to refit; all: each of them, in folders of their names.")
+    ] = "default",
     history: Annotated[
         list[Path] | None,
         typer.Option(help="Log from before the service, kept in the folder for later refits too; may be repeated."),
@@ -172,26 +195,43 @@ def refit(
     if not history and replace(columns, features=None) != COLUMNS:
         raise InvalidArgument("--history must be given with options of columns other than --features")
     door.check_store(store)
+    if history and experiment == _ALL:
+        raise InvalidArgument("--history must be given with one --experiment, got all")
     with collected_warnings() as remarks:
         log = columns.open(history) if history else None
         try:
-            night = asyncio.run(_work(door, store, policies, options, seed, log))
+            nights = asyncio.run(_work(door, store, policies, options, seed, log, experiment))
         except door.OtherStore as problem:
             error(str(problem))
             raise typer.Exit(2) from None
     if as_json:
-        show_json({**asdict(night), "notes": remarks})
+        found = {name: asdict(night) for name, night in nights.items()}
+        show_json({**(found if experiment == _ALL else found[experiment]), "notes": remarks})
         return
-    for line in night.lines:
-        say(line)
+    for name, night in nights.items():
+        for line in night.lines:
+            say(f"{name}: {line}" if experiment == _ALL else line)
     for remark in remarks:
         note(remark)
 
 
-async def _work(door: Any, where: str, folder: Path, options: Any, seed: int, history: Any) -> Any:
+async def _work(
+    door: Any, where: str, folder: Path, options: Any, seed: int, history: Any, experiment: str
+) -> dict[str, Any]:
+    """Refit one experiment or all of them; return the results by experiment."""
     store = door.open_store(where)
     await store.open(create=False)
     try:
-        return await door.refit(store, folder, options, rng=seed, history=history)
+        known = ["default"]
+        if experiment != "default":
+            known = [row.name for row in await store.experiments() if not row.archived]
+        if experiment not in (_ALL, *known):
+            raise InvalidArgument(f"--experiment must be one of {', '.join(known)}, or all; got {experiment!r}")
+        found = {}
+        for name in known if experiment == _ALL else [experiment]:
+            own = folder if name == "default" else folder / name
+            one = store if name == "default" else store.of(name)
+            found[name] = await door.refit(one, own, options, rng=seed, history=history)
+        return found
     finally:
         await store.close()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..errors import InvalidFile
 from .messages import Problem
+from .paths import split_path
 
 ROLES = ("decide", "metrics", "watch", "operate", "erase")
 _INCLUDED = {"watch": {"metrics"}, "operate": {"metrics", "watch"}}
@@ -28,14 +29,16 @@ class Token(NamedTuple):
 
     name: str  # in the log; several tokens may share it, as the old and the new one of a client
     roles: frozenset[str]
+    experiments: frozenset[str] | None = None  # None: all experiments, and what belongs to none
     until: date = date.max  # the last day (UTC) on which it is valid
 
 
 class Access:
     """Who may ask for what: tokens with their roles; without tokens, whoever reaches the service from its own machine.
 
-    A line of `lines` is a token, its roles ("decide" if none is named), and optionally `name=NAME` and `until=DATE`,
-    the last day (UTC) on which the token is valid. "operate" includes "watch", and "watch" includes "metrics".
+    A line of `lines` is a token, its roles ("decide" if none is named), and optionally `name=NAME`,
+    `experiments=NAME,NAME` and `until=DATE`, the last day (UTC) on which the token is valid. "operate" includes
+    "watch", and "watch" includes "metrics".
 
     Examples:
         >>> access = Access(["shop-front", "a1b2 operate name=ann until=2027-01-31"])
@@ -70,7 +73,10 @@ class Access:
                 raise Problem("unauthorised", "the header Authorization must be 'Bearer' and a token of the service")
             if self._has_expired(token):
                 raise Problem("unauthorised", f"the token {token.name} has expired: ask the operator for a new one")
-            role = role_of(method, path)
+            experiment, plain = split_path(path)
+            role = role_of(method, plain)
+            if token.experiments is not None and (experiment not in token.experiments or not plain.startswith("/v1/")):
+                raise Problem("forbidden", f"the token {token.name} is for {', '.join(sorted(token.experiments))} only")
             if role not in token.roles:
                 _log.warning("the token %s was refused: this needs the role %s", token.name, role)
                 held = ", ".join(sorted(token.roles))
@@ -98,12 +104,14 @@ def _read_token(line: str, number: int) -> tuple[bytes, Token]:
     try:
         name = options.pop("name", "") or f"token-{number}"
         until = date.fromisoformat(options.pop("until", "9999-12-31"))
+        experiments = frozenset(options.pop("experiments").split(",")) if "experiments" in options else None
         if options or not roles <= set(ROLES):
             raise ValueError
     except ValueError:
-        allowed = f"roles ({', '.join(ROLES)}), name=NAME and until=YYYY-MM-DD"
+        allowed = f"roles ({', '.join(ROLES)}), name=NAME, experiments=NAME,NAME and until=YYYY-MM-DD"
         raise InvalidFile(f"token {number}: after the token there may be {allowed}") from None
-    return text.encode(), Token(name, frozenset(roles.union(*(_INCLUDED.get(role, ()) for role in roles))), until)
+    included = frozenset(roles.union(*(_INCLUDED.get(role, ()) for role in roles)))
+    return text.encode(), Token(name, included, experiments, until)
 
 
 def _check_site(headers: Mapping[bytes, bytes]) -> None:

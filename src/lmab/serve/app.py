@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import resources
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -22,12 +22,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from . import messages
 from .access import DECIDE, OPEN, PAGES, Access, role_of
+from .experiments import Experiments
 from .logs import begin_request, record_action, request_id, token_name
 from .messages import STATUS, Problem
+from .metrics import Metrics, Sample, experiment_samples, process_samples, size_samples, stored_samples
+from .paths import EXPERIMENTS, split_path
 from .service import Service
-from .stores import ArmState
+from .stores import DEFAULT, ArmState
 from .versions import name_of
-from .watch import REFITS, Metrics, Summaries, session_history
+from .watch import Summaries, session_history
 
 MAX_BODY = 64 * 1024
 MAX_POLICY = 64 * 1024 * 1024
@@ -72,25 +75,33 @@ def fixed_headers(status: int) -> list[tuple[bytes, bytes]]:
     return [(b"content-type", b"application/json"), *_SECURITY, *_ADVICE.get(status, [])]
 
 
+@lru_cache(maxsize=4096)
+def live_path(url: bytes) -> str:
+    """Return the path of a URL if it is one of live traffic, and an empty text otherwise."""
+    path = url.decode("latin-1")
+    return path if split_path(path)[1] in LIVE else ""
+
+
 class Application:
     """ASGI application of the service. Connections of the service call `respond` for live traffic, without ASGI."""
 
-    def __init__(self, service: Service, access: Access, metrics: Metrics) -> None:
-        self.service, self.access, self.metrics = service, access, metrics
-        self.other_paths = _routes(service, metrics)
+    def __init__(self, experiments: Experiments, access: Access, metrics: Metrics) -> None:
+        self.experiments, self.access, self.metrics = experiments, access, metrics
+        self.other_paths = _routes(experiments, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.other_paths(scope, receive, send)
             return
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
-        if path in LIVE:
+        if split_path(path)[1] in LIVE:
             reply = await self.respond(method, path, headers, partial(read_body, scope, receive))
         else:
             try:
                 self._begin(method, path, headers)
             except Problem as problem:
-                self.metrics.requests["refused", problem.status] += 1
+                self.metrics.requests[DEFAULT, "other", problem.status] += 1
+                self.metrics.refusals[DEFAULT, problem.code] += 1
                 reply = Reply(problem.status, refusal(problem), request_id.get().encode())
             else:
                 await self.other_paths(scope, receive, _secured(send))
@@ -107,33 +118,37 @@ class Application:
             token_name.set(name)
 
     async def respond(self, method: str, path: str, headers: Mapping[bytes, bytes], body: Body) -> Reply:
-        """Return the response to a request whose path is in `LIVE`."""
-        name = path if path == DECIDE else "refused"  # in the metrics
+        """Return the response to a request of live traffic."""
+        (experiment, plain), name, began = split_path(path), DEFAULT, time.perf_counter()
         try:
             self._begin(method, path, headers)
-            name = LIVE[path]
+            service, name = self.experiments.service(experiment), experiment
             if method != "POST":
                 raise Problem("wrong-method", f"the method must be POST, got {method}")
-            began = time.perf_counter()
             data = body if isinstance(body, bytearray) else await body()
-            if path == DECIDE:
-                status, answer = 200, encode(await self.service.decide(decoded(_decode_question, data)))
-                self.metrics.decided(time.perf_counter() - began)
+            if plain == DECIDE:
+                status, answer = 200, encode(await service.decide(decoded(_decode_question, data)))
             else:
-                stored = await self.service.reward(decoded(_decode_rewards, data).rewards)
+                stored = await service.reward(decoded(_decode_rewards, data).rewards)
                 status, answer = 200, encode(messages.RewardsStored(stored))
         except Problem as problem:
             status, answer = problem.status, refusal(problem)
+            self.metrics.refusals[name, problem.code] += 1
         except Exception as error:
             _log.error("the request to %s failed", path, exc_info=error)
             status, answer = 500, refusal(Problem("internal", "an error of the service, which its log describes"))
-        self.metrics.requests[name, status] += 1
+        if plain == DECIDE:
+            self.metrics.times[name].add(time.perf_counter() - began)
+        self.metrics.requests[name, plain, status] += 1
         return Reply(status, answer, request_id.get().encode())
 
 
-def make_app(service: Service, access: Access | Iterable[str] = (), metrics: Metrics | None = None) -> Application:
-    """Return the ASGI application of a service; `access` holds the tokens, or is a list of them."""
-    return Application(service, access if isinstance(access, Access) else Access(access), metrics or Metrics())
+def make_app(
+    service: Service | Experiments, access: Access | Iterable[str] = (), metrics: Metrics | None = None
+) -> Application:
+    """Return the ASGI application of experiments, or of one service; `access` holds the tokens or lists them."""
+    experiments = Experiments(service) if isinstance(service, Service) else service
+    return Application(experiments, access if isinstance(access, Access) else Access(access), metrics or Metrics())
 
 
 def _secured(send: Send) -> Send:
@@ -192,20 +207,38 @@ async def _body(request: Request, kind: type[Any]) -> Any:
     return decoded(lambda data: msgspec.json.decode(data, type=kind), body)
 
 
-def _routes(service: Service, metrics: Metrics) -> Starlette:
-    """Return the application of these paths, which starts and stops the service."""
-    endpoints, methods = _Endpoints(service, metrics), dict[tuple[str, str], list[str]]()
+def _routes(experiments: Experiments, metrics: Metrics) -> Starlette:
+    """Return the application of these paths, which starts and stops the services."""
+    made: dict[str, _Endpoints] = {}
+
+    def endpoint(route: str, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            experiment = request.path_params.get("experiment", DEFAULT)
+            try:
+                service = experiments.service(experiment)
+            except Problem as problem:
+                metrics.requests[DEFAULT, route, problem.status] += 1
+                return _json(refusal(problem), problem.status)
+            if experiment not in made or made[experiment].service is not service:
+                made[experiment] = _Endpoints(experiment, experiments, metrics)
+            return await made[experiment].respond(name, route, request)
+
+        return respond
+
+    methods = dict[tuple[str, str], list[str]]()
     for method, path, name, *_ in _DESCRIBED:
         if path not in LIVE:
             methods.setdefault((path, name), []).append(method.upper())
-    routes = [Route(path, endpoints.endpoint(name), methods=allowed) for (path, name), allowed in methods.items()]
-    routes += [Route("/openapi.json", endpoints.endpoint("description")), *(Route(path, _file) for path in PAGES)]
+    routes = [Route("/openapi.json", endpoint("/openapi.json", "description")), *(Route(path, _file) for path in PAGES)]
+    for (path, name), allowed in methods.items():
+        respond = endpoint(path.replace(":path}", "}"), name)
+        routes += [Route(one, respond, methods=allowed) for one in _paths_of(path)]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await service.start()
+        await experiments.start()
         yield
-        await service.stop()
+        await experiments.stop()
 
     handlers: Any = dict.fromkeys((404, 405), _without_route)
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
@@ -214,10 +247,12 @@ def _routes(service: Service, metrics: Metrics) -> Starlette:
 class _Endpoints:
     """Endpoints of all paths but those of live traffic: each returns a response, or a message that becomes one."""
 
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        self.service, self.register, self.metrics = service, service.register, metrics
-        self.summaries = Summaries(service, metrics)
-        self._refitted: float | None = None  # time of the last refit
+    def __init__(self, name: str, experiments: Experiments, metrics: Metrics) -> None:
+        self.name, self.experiments, self.metrics = name, experiments, metrics
+        self.service = experiments.service(name)
+        self.register = self.service.register
+        self.summaries = Summaries(self.service, metrics.times[name])
+        self._stored: list[Sample] = []  # last samples of what is in the store
 
     async def session(self, request: Request) -> Any:
         found = await self.service.history(request.path_params["session"])
@@ -273,6 +308,13 @@ class _Endpoints:
     async def summary(self, request: Request) -> Any:
         return await self.summaries.now()
 
+    async def list(self, request: Request) -> Any:
+        found = []
+        for name, service in sorted(self.experiments.services.items()):
+            reason, rollout = await service.unable(), service.register.rollout
+            found.append(messages.ExperimentInfo(name, not reason, reason, rollout.active, rollout.canary))
+        return messages.ExperimentList(found)
+
     async def description(self, request: Request) -> Any:
         return openapi()
 
@@ -280,47 +322,41 @@ class _Endpoints:
         return PlainTextResponse("ok\n")
 
     async def ready(self, request: Request) -> Response:
-        trouble, broken = await self.service.unable(), next(iter(self.register.broken.values()), "")
+        trouble, broken = await self.experiments.unable(), next(iter(self.register.broken.values()), "")
         away, active = self.service.trouble, self.register.rollout.active
         answer = messages.Readiness(not trouble, not away, away or "open", active, trouble or away or broken)
         return _json(encode(answer), 503 if trouble else 200)
 
     async def metrics_text(self, request: Request) -> Response:
-        service, commits, register = self.service, self.service.commits, self.register
-        ready, recording = int(not await service.unable()), int(register.ready and not service.trouble)
-        gauges: dict[str, float] = {"queue": len(commits.waiting), "sessions_in_memory": service.n_live, "ready": ready}
-        gauges["recording"] = recording
-        gauges |= {"canary_share": register.rollout.share, "broken_versions": len(register.broken)}
-        with suppress(Problem):  # while the store is away, the last answer stands
-            past = await register.record(REFITS)
-            self._refitted = past[-1]["at"] if past else None
-        gauges |= {} if self._refitted is None else {"last_refit_timestamp_seconds": self._refitted}
-        counts = {"commits": commits.n_commits, "committed_jobs": commits.n_jobs, "failed_jobs": commits.n_failed}
-        totals = {f"{name}_total": count for name, count in (service.counts | counts).items()}
-        return PlainTextResponse(self.metrics.text(gauges, totals))
+        samples = process_samples(self.service, not await self.experiments.unable())
+        for name, service in self.experiments.services.items():
+            samples += experiment_samples(name, service)
+        with suppress(Problem):  # while the store is away, the last samples stand
+            stored = await size_samples(self.register)
+            for name, service in self.experiments.services.items():
+                stored += await stored_samples(name, service.register)
+            self._stored = stored
+        return PlainTextResponse(self.metrics.text([*samples, *self._stored]))
 
-    def endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that makes responses of messages and of problems, and counts and logs them."""
+    async def respond(self, name: str, route: str, request: Request) -> Response:
+        """Return the response of an endpoint to a request; count and log it unless it is monitoring."""
         function = getattr(self, name)
         if name in _PROBES:
-            return function
-
-        async def endpoint(request: Request) -> Response:
-            status, code = 500, ""
-            try:
-                found = await function(request)
-                answer = found if isinstance(found, Response) else _json(encode(found))
-                status = answer.status_code
-            except Problem as problem:
-                status, code = problem.status, problem.code
-                answer = _json(refusal(problem), status, **({"retry-after": "1"} if status in _LATER else {}))
-            finally:
-                if "audit" in request.scope:
-                    record_action(request.scope["audit"], status, code)
-            self.metrics.requests[name, status] += 1
-            return answer
-
-        return endpoint
+            return await function(request)
+        status, code = 500, ""
+        try:
+            found = await function(request)
+            answer = found if isinstance(found, Response) else _json(encode(found))
+            status = answer.status_code
+        except Problem as problem:
+            status, code = problem.status, problem.code
+            answer = _json(refusal(problem), status, **({"retry-after": "1"} if status in _LATER else {}))
+            self.metrics.refusals[self.name, code] += 1
+        finally:
+            if "audit" in request.scope:
+                record_action(request.scope["audit"], status, code, self.name)
+        self.metrics.requests[self.name, route, status] += 1
+        return answer
 
     def _arms(self) -> Response:
         found = messages.Arms([arm.label for arm in self.register.arms if arm.is_open])
@@ -387,11 +423,19 @@ _DESCRIBED: tuple[tuple[str, str, str, str, type | None, type], ...] = (
     ("put", "/v1/arms", "arms", "Open these arms and withdraw the other open ones.", messages.Arms, messages.Arms),
     ("post", "/v1/arms/{arm:path}", "arm", "Open one arm; an unknown one is added.", None, messages.Arms),
     ("delete", "/v1/arms/{arm:path}", "arm", "Withdraw one arm.", None, messages.Arms),
+    ("get", EXPERIMENTS, "list", "The experiments that are served.", None, messages.ExperimentList),
     ("get", "/v1/summary", "summary", "The data of the page; its fields may change.", None, dict),
     ("get", "/healthz", "health", "Whether the process responds.", None, str),
     ("get", "/readyz", "ready", "Whether sessions can be decided (200, else 503).", None, messages.Readiness),
     ("get", "/metrics", "metrics_text", "Metrics, as Prometheus reads them.", None, str),
 )  # fmt: skip
+
+
+def _paths_of(path: str) -> list[str]:
+    """Return a path and, if each experiment has it, the path that names one."""
+    if not path.startswith("/v1/") or path == EXPERIMENTS:
+        return [path]
+    return [path, f"{EXPERIMENTS}/{{experiment}}{path.removeprefix('/v1')}"]
 
 
 def openapi() -> dict[str, Any]:
@@ -406,20 +450,20 @@ def openapi() -> dict[str, Any]:
         return {"content": {media.get(kind, "application/json"): {"schema": found[kind]}}}
 
     paths: dict[str, Any] = {}
-    for method, route, _, summary, request, answer in _DESCRIBED:
-        path = route.replace(":path}", "}")
+    described = [(path, row) for row in _DESCRIBED for path in _paths_of(row[1].replace(":path}", "}"))]
+    for path, (method, _, _, summary, request, answer) in described:
         refused = {"description": "refused: " + ", ".join(sorted(STATUS)), **content(messages.Refusal)}
         typed = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _TYPED if "/v1/" in path}
         operation: dict[str, Any] = {
             "summary": summary,
             "operationId": "_".join([method, *re.findall(r"[a-z]+[0-9]*", path)]),
             "responses": {"200": {"description": "done", **content(answer)}, **typed, "default": refused},
-            **({"security": []} if path in OPEN else {"x-role": role_of(method.upper(), path)}),
+            **({"security": []} if path in OPEN else {"x-role": role_of(method.upper(), split_path(path)[1])}),
         }
         if answer is messages.Readiness:
             operation["responses"]["503"] = operation["responses"]["200"] | {"description": "not ready"}
         places = [(name, "path") for name in re.findall("{([a-z]+)}", path)]
-        if (method != "get" and "arms" in path) or path.endswith("promote"):
+        if (method != "get" and "/arms" in path) or path.endswith("promote"):
             places.append(("If-Match", "header"))  # the ETag of the GET request
         operation["parameters"] = [
             {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}

@@ -11,7 +11,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from .app import LIVE, MAX_BODY, Application, Reply, fixed_headers, refusal
+from .app import MAX_BODY, Application, Reply, fixed_headers, live_path, refusal
 from .messages import Problem
 
 MAX_HEADERS = 32 * 1024  # bytes of a request besides its body: headers, trailers, sizes and extensions of chunks
@@ -20,7 +20,6 @@ HEADER_TIME = 10.0  # seconds in which the headers of a request must arrive
 REQUEST_TIME = 60.0  # seconds in which a whole request must arrive, and in which its response must be read
 _SLICE = 4096  # bytes that are parsed before the limits are checked again
 _FRAMING = 64  # bytes of body that allow one more byte of chunk framing
-_LIVE = {path.encode(): path for path in LIVE}
 _OFFERS = (b"upgrade", b"http2-settings")
 
 
@@ -78,8 +77,9 @@ class Connection(HttpToolsProtocol):
             return
         self.in_headers = False
         is_next = self.cycle is None or self.cycle.response_complete
-        if is_next and self.url in _LIVE and self.parser.get_method() == b"POST" and isinstance(self.app, Application):
-            self.live = LiveRequest(_LIVE[self.url], dict(self.headers))
+        path = live_path(self.url) if is_next and isinstance(self.app, Application) else ""
+        if path and self.parser.get_method() == b"POST":
+            self.live = LiveRequest(path, dict(self.headers))
         else:
             self._begin_cycle()
         self.headers = []  # trailers arrive here, and must not become headers of the request

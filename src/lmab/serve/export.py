@@ -30,6 +30,7 @@ from ..errors import InvalidArgument, InvalidData
 from .canary import RECENT
 from .messages import Label
 from .stores import GAP, LogRow, Removals, Store, person_mark
+from .versions import HOLDOUT
 
 HISTORY = "history"  # folder of the packed log that was made before the service
 OTHERS = "other_features"  # column of an exported day with the features that the refit does not use, as JSON
@@ -75,6 +76,7 @@ class Survey:
     limit: int = 0  # most rewarded steps of a session
     rewarded: set[int] = field(default_factory=set)  # arms with a reward
     plays: Counter[int] = field(default_factory=Counter)
+    paid: dict[int, tuple[int, float]] = field(default_factory=dict)  # rewards of each arm: number and sum
     chosen: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # by version, not explored
     longest: dict[str, int] = field(default_factory=dict)  # steps of the longest session of each version
     ends: Counter[tuple[int, Ending]] = field(default_factory=Counter)  # sessions by day
@@ -106,6 +108,9 @@ class Survey:
         for row in steps:
             self.plays[row.arm] += 1
             self.chosen[row.policy][row.arm] += not row.explored
+            if row.reward is not None:
+                n, total = self.paid.get(row.arm, (0, 0.0))
+                self.paid[row.arm] = n + 1, total + row.reward
         self.rewarded.update(row.arm for row in steps if row.reward is not None)
         for name, value in features_of(first).items():
             if value is not None:
@@ -114,6 +119,15 @@ class Survey:
                     self.texts.add(name)
         self.persons |= first.person is not None
         self.latest.append(steps)
+
+    def popularity(self, arms: Sequence[Label]) -> list[Label]:
+        """Return the labels of the rewarded arms, that of the largest mean reward first.
+
+        Each mean has one more reward, which is the mean of all, so that an arm with one reward is not at an end.
+        """
+        number, total = (sum(column) for column in zip(*self.paid.values(), strict=True)) if self.paid else (1, 0.0)
+        means = {arm: (own + total / number) / (n + 1) for arm, (n, own) in self.paid.items()}
+        return [arms[arm] for arm in sorted(means, key=lambda arm: (-means[arm], arm))]
 
     def ending(self, steps: Sequence[LogRow]) -> Ending:
         """Return what tells how a session ended."""
@@ -219,11 +233,14 @@ async def read_log(
 
 
 def _prefixes(rows: Sequence[LogRow]) -> list[LogRow]:
-    """Return the steps before the first one of their session that is missing, unrewarded or of unknown probability."""
+    """Return the steps before the first one of their session that is missing, unrewarded or of unknown probability.
+
+    The holdout plays one arm with certainty, so importance weights of other policies would be wrong.
+    """
     found = list[LogRow]()
     for steps in sessions_of(rows):
         for step, row in enumerate(steps):
-            if row.step != step or row.reward is None or row.propensity is None:
+            if row.step != step or row.reward is None or row.propensity is None or row.policy == HOLDOUT:
                 break
             found.append(row)
     return found

@@ -25,13 +25,15 @@ def begin_request(given: bytes) -> str:
     return found
 
 
-def record_action(done: tuple[str, str], status: int, code: str = "") -> None:
+def record_action(done: tuple[str, str], status: int, code: str = "", experiment: str = "default") -> None:
     """Log an action of an operator or an erasure on an object with its outcome, whether it succeeded or not."""
     action, target = done
-    fields = {"action": action, "object": target, "status": status} | ({"code": code} if code else {})
+    fields = {"experiment": experiment, "action": action, "object": target, "status": status}
+    fields |= {"code": code} if code else {}
     outcome = "done" if status < 400 else f"failed ({status}{' ' * bool(code)}{code})"
     token = token_name.get() or "nobody"
-    _audit.info("%s %s %s: %s", token, action, json.dumps(target), outcome, extra={"fields": fields})
+    of = "" if experiment == "default" else f" of experiment {experiment}"
+    _audit.info("%s %s %s%s: %s", token, action, json.dumps(target), of, outcome, extra={"fields": fields})
 
 
 class Lines(logging.Formatter):

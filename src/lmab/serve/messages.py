@@ -28,6 +28,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     person: Name | None = None  # returning person, whose earlier sessions inform this one; read at step 0
     features: dict[Name, str | float | bool | None] | None = None  # features of the session; read at step 0
     baseline: Label | None = None  # arm of your present rule: the response in apprentice mode
+    force: Label | None = None  # arm for a tester: it is played, and nothing learns from the session
 
 
 class Answer(msgspec.Struct):
@@ -42,6 +43,7 @@ class Answer(msgspec.Struct):
     explored: bool = False
     fallback: bool = False  # no policy is available: any allowed arm, with equal probability
     recorded: bool = True  # False: the store is away, and --without-store is set
+    forced: bool | msgspec.UnsetType = msgspec.UNSET  # True: the request named the arm
     unknown_features: list[str] | msgspec.UnsetType = msgspec.UNSET  # those with a text that the policy does not know
 
 
@@ -145,6 +147,22 @@ class Readiness(msgspec.Struct):
     trouble: str  # why the service is not ready, or else which version does not load; empty: all is well
 
 
+class ExperimentInfo(msgspec.Struct):
+    """Experiment that is served."""
+
+    name: str
+    ready: bool
+    trouble: str  # why it cannot be decided
+    active: str  # the version in force
+    canary: str | None
+
+
+class ExperimentList(msgspec.Struct):
+    """Experiments that are served, by name."""
+
+    experiments: list[ExperimentInfo]
+
+
 class Refusal(msgspec.Struct):
     """Reason of a refused request."""
 
@@ -158,6 +176,7 @@ STATUS = {
     "forbidden": 403,  # the token lacks the role, or the request comes from a page of another site
     "erased": 410,
     "unknown-path": 404,
+    "unknown-experiment": 404,
     "unknown-session": 404,
     "unknown-step": 404,
     "unknown-policy": 404,

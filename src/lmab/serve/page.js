@@ -6,10 +6,12 @@ const num = (x, digits = 3) => x === null || x === undefined ? "–" : Number(x)
 const percent = x => `${(100 * x).toFixed(1)}%`;
 const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 const hue = index => index % 12;
+const named = new URLSearchParams(location.search).get("experiment");  // the page of one experiment: /?experiment=NAME
+const base = named ? `/v1/experiments/${encodeURIComponent(named)}` : "/v1";
 let token = sessionStorage.getItem("lmab-token") || "", chosen = "";
 
 async function get(path) {
-  const answer = await fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+  const answer = await fetch(path.replace(/^\/v1/, base), { headers: token ? { Authorization: `Bearer ${token}` } : {} });
   const value = await answer.json();
   at("login").hidden = answer.status !== 401 && answer.status !== 403;
   if (!answer.ok) throw new Error(value.error || answer.status);

@@ -17,30 +17,45 @@ from typing import Any, ClassVar
 
 from ..errors import InvalidFile
 from . import stores
-from .stores import DEADLINE, Accepted, Decision, Job, Known, RewardRow, Statement, Store, Value, resolve, tombstone
+from .stores import (
+    DEADLINE,
+    Accepted,
+    Decision,
+    Job,
+    Known,
+    RewardRow,
+    Statement,
+    Store,
+    Value,
+    by_experiment,
+    resolve,
+    tombstone,
+)  # fmt: skip
 
-_TABLES = f"""
-CREATE TABLE decisions(session TEXT NOT NULL, step INT NOT NULL, arm INT NOT NULL,
-    propensity FLOAT8, policy TEXT NOT NULL, at FLOAT8 NOT NULL, explored INT NOT NULL, fallback INT NOT NULL,
-    preferred INT, allowed TEXT, person TEXT, features TEXT, PRIMARY KEY(session, step));
-CREATE TABLE rewards(session TEXT NOT NULL, step INT NOT NULL, reward FLOAT8 NOT NULL,
-    at FLOAT8 NOT NULL, defaulted INT NOT NULL, PRIMARY KEY(session, step));
-CREATE INDEX decisions_person ON decisions(person, at) WHERE person IS NOT NULL;
-CREATE INDEX decisions_at ON decisions(at);
-CREATE TABLE tombstones(session TEXT PRIMARY KEY, at FLOAT8 NOT NULL);
-CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE arms(arm INT PRIMARY KEY, label TEXT NOT NULL UNIQUE, open INT NOT NULL);
-CREATE TABLE policies(version TEXT PRIMARY KEY, at FLOAT8 NOT NULL, note TEXT NOT NULL, body BYTEA NOT NULL);
-CREATE TABLE register(number SERIAL PRIMARY KEY, active TEXT NOT NULL, canary TEXT,
-    share FLOAT8 NOT NULL, at FLOAT8 NOT NULL, note TEXT NOT NULL);
-CREATE TABLE signals(name TEXT PRIMARY KEY, count INT NOT NULL);
-INSERT INTO signals VALUES('changed', 0), ('erased', 0);
-CREATE VIEW labelled AS SELECT d.session, d.step, (a.label::json #>> '{{}}') AS label, r.reward, d.propensity, d.policy,
-    to_timestamp(d.at) AS decided, d.explored, d.fallback FROM decisions d JOIN arms a USING(arm)
-    LEFT JOIN rewards r ON r.session=d.session AND r.step=d.step;
-CREATE TABLE lmab_schema(version INT NOT NULL);
-INSERT INTO lmab_schema VALUES({stores.FIRST_VERSION});
-"""  # Of version 4: later versions are made by migrations.
+_TABLES = (  # of version 4: later versions are made by migrations
+    "CREATE TABLE {steps}(session TEXT NOT NULL, step INT NOT NULL, arm INT NOT NULL, "
+    "propensity FLOAT8, policy TEXT NOT NULL, at FLOAT8 NOT NULL, explored INT NOT NULL, fallback INT NOT NULL, "
+    "preferred INT, allowed TEXT, person TEXT, features TEXT, PRIMARY KEY(session, step))",
+    "CREATE TABLE {rewards}(session TEXT NOT NULL, step INT NOT NULL, reward FLOAT8 NOT NULL, "
+    "at FLOAT8 NOT NULL, defaulted INT NOT NULL, PRIMARY KEY(session, step))",
+    "CREATE INDEX {by_person} ON {steps}(person, at) WHERE person IS NOT NULL",
+    "CREATE INDEX {by_time} ON {steps}(at)",
+    "CREATE TABLE {tombstones}(session TEXT PRIMARY KEY, at FLOAT8 NOT NULL)",
+    "CREATE TABLE {settings}(name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE {arms}(arm INT PRIMARY KEY, label TEXT NOT NULL UNIQUE, open INT NOT NULL)",
+    "CREATE TABLE {policies}(version TEXT PRIMARY KEY, at FLOAT8 NOT NULL, note TEXT NOT NULL, body BYTEA NOT NULL)",
+    "CREATE TABLE {register}(number SERIAL PRIMARY KEY, active TEXT NOT NULL, canary TEXT, "
+    "share FLOAT8 NOT NULL, at FLOAT8 NOT NULL, note TEXT NOT NULL)",
+    "CREATE TABLE {signals}(name TEXT PRIMARY KEY, count INT NOT NULL)",
+    "INSERT INTO {signals} VALUES('changed', 0), ('erased', 0)",
+    "CREATE VIEW {labelled} AS SELECT d.session, d.step, (a.label::json #>> '{{}}') AS label, r.reward, d.propensity, "
+    "d.policy, to_timestamp(d.at) AS decided, d.explored, d.fallback FROM {steps} d JOIN {arms} a USING(arm) "
+    "LEFT JOIN {rewards} r ON r.session=d.session AND r.step=d.step",
+)
+_VERSION = (
+    "CREATE TABLE lmab_schema(version INT NOT NULL)",
+    f"INSERT INTO lmab_schema VALUES({stores.FIRST_VERSION})",
+)
 _LOCK = 7_261_943  # any number of our own: replicas that start together make the tables one after the other
 _REFIT_LOCK = _LOCK + 1
 _LOCK_WAIT = 250  # milliseconds for which a statement waits for a row that another transaction has locked
@@ -50,10 +65,11 @@ _TRIES = 5  # Most tries of a commit that other replicas overtake.
 _FAR = 120.0  # seconds for what reads or deletes many rows
 # One statement: nothing is written where a person was erased meanwhile, or where a new session has a tombstone.
 _WRITE = (
-    "WITH guard AS MATERIALIZED (SELECT 1 FROM counters WHERE name='erased' AND count=$1 AND NOT EXISTS "
-    "(SELECT 1 FROM tombstones WHERE session = ANY($2::text[])) FOR SHARE), "
-    "r AS (INSERT INTO rewards SELECT u.* FROM guard, unnest($3::text[],$4::int[],$5::float8[],$6::float8[],$7::int[]) "
-    "AS u), d AS (INSERT INTO decisions SELECT u.* FROM guard, unnest($8::text[],$9::int[],$10::int[],$11::float8[],"
+    "WITH guard AS MATERIALIZED (SELECT 1 FROM {counters} WHERE name='erased' AND count=$1 AND NOT EXISTS "
+    "(SELECT 1 FROM {tombstones} WHERE session = ANY($2::text[])) FOR SHARE), "
+    "r AS (INSERT INTO {rewards} SELECT u.* FROM guard, "
+    "unnest($3::text[],$4::int[],$5::float8[],$6::float8[],$7::int[]) AS u), "
+    "d AS (INSERT INTO {steps} SELECT u.* FROM guard, unnest($8::text[],$9::int[],$10::int[],$11::float8[],"
     "$12::text[],$13::float8[],$14::int[],$15::int[],$16::int[],$17::text[],$18::text[],$19::text[]) AS u) "
     "SELECT count(*) FROM guard"
 )
@@ -61,7 +77,7 @@ _COLUMNS = (
     "d.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.preferred, d.allowed, d.person, "
     "d.features"
 )
-_ERASED = "SELECT count, (SELECT version FROM lmab_schema) FROM counters WHERE name='erased'"
+_ERASED = "SELECT count, (SELECT version FROM lmab_schema) FROM {counters} WHERE name='erased'"
 
 
 class _Link:
@@ -177,11 +193,15 @@ class _Links:
 class PostgresStore(Store):
     """A commit is durable before it is answered, as far as the server's settings say so."""
 
-    names: ClassVar = {
-        "steps": "decisions", "rewards": "rewards", "people": "decisions", "key": "session", "latest": "at",
-        "first": "AND n.step=0", "floor": "floor", "among": "IN (SELECT json_array_elements_text(?::json))",
-        "schema": "version FROM lmab_schema",
+    tables: ClassVar = {
+        "steps": "decisions", "rewards": "rewards", "people": "decisions", "labelled": "labelled",
+        "by_person": "decisions_person", "by_time": "decisions_at", **stores.SHARED,
     }  # fmt: skip
+    dialect: ClassVar = {
+        "key": "session", "latest": "at", "first": "AND n.step=0", "floor": "floor",
+        "among": "IN (SELECT json_array_elements_text(?::json))", "schema": "version FROM lmab_schema",
+    }  # fmt: skip
+    creation = _TABLES
     pause = 0.04
 
     def __init__(self, address: str) -> None:
@@ -190,8 +210,15 @@ class PostgresStore(Store):
         self._readers = _Links(address, 2, DEADLINE)
         self._far = _Links(address, 1, _FAR)
         self._open = False
+        self._stores: dict[str, PostgresStore] = {}  # by experiment
+        self._use(stores.DEFAULT)
+
+    def _use(self, experiment: str) -> None:
+        self.experiment, self.names = experiment, stores.table_names(self.tables, experiment) | self.dialect
         self._erased = -1
         self._lengths: OrderedDict[str, int] = OrderedDict()  # at least as many steps of a session are stored
+        self._statement = _WRITE.format(**self.names)
+        self._stores[experiment] = self
 
     async def open(self, create: bool = True) -> None:
         async def bring_up_to_date(db: Any) -> None:
@@ -203,18 +230,31 @@ class PostgresStore(Store):
                     if not create:
                         where = stores.without_secrets(self.address)
                         raise InvalidFile(f"{where}: there is no store; `lmab serve` makes it")
-                    await db.execute(_TABLES)
+                    for statement in (*_TABLES, *_VERSION):
+                        await db.execute(statement.format(**self.names))
                     has_version = True
                 version = await db.fetchval("SELECT version FROM lmab_schema") if has_version else 0
-                for statement in stores.migrations(version, self.address):
+                updates = stores.migrations(version, self.address)
+                experiments = [stores.DEFAULT]
+                if await db.fetchval("SELECT to_regclass('experiments') IS NOT NULL"):
+                    experiments = [row[0] for row in await db.fetch("SELECT name FROM experiments")]
+                for experiment in experiments if updates else ():
+                    names = stores.table_names(self.tables, experiment)
+                    for statement in updates:
+                        await db.execute(statement.format(**names))
+                for statement in stores.ADDITIONS:
                     await db.execute(statement)
                 if version != stores.SCHEMA_VERSION:
                     await db.execute("UPDATE lmab_schema SET version=$1", stores.SCHEMA_VERSION)
 
+        if self.experiment != stores.DEFAULT:  # the connections are those of the whole store
+            return
         await self._writers.run(bring_up_to_date)
         self._open = True
 
     async def close(self) -> None:
+        if self.experiment != stores.DEFAULT:
+            return
         self._open = False
         for links in (self._writers, self._readers, self._far):
             await links.close()
@@ -230,7 +270,8 @@ class PostgresStore(Store):
                 stores.migrations(await db.fetchval("SELECT version FROM lmab_schema"), self.address)
                 for text, *values in statements:
                     done = await db.execute(_numbered(text.format(**self.names)), *values)
-                    counts.append(int(done.split()[-1]))
+                    words = done.split()
+                    counts.append(int(words[-1]) if words[-1].isdigit() else -1)  # -1: it made a table
                     if guarded and counts == [0]:
                         break
             return counts
@@ -242,6 +283,16 @@ class PostgresStore(Store):
     async def write(self, jobs: Sequence[Job]) -> None:
         if not self._open:
             raise InvalidFile("the store is not open")
+        groups = by_experiment(jobs)
+        if len(groups) == 1:
+            await self._stores[next(iter(groups))]._write_own(jobs)
+            return
+        writes = [self._stores[name]._write_own(own) for name, own in groups.items()]
+        for error in await asyncio.gather(*writes, return_exceptions=True):  # all of them end before the next commit
+            if error is not None:
+                raise error
+
+    async def _write_own(self, jobs: Sequence[Job]) -> None:
         await self._writers.run(lambda db: self._write(db, jobs))
 
     async def _write(self, db: Any, jobs: Sequence[Job]) -> None:
@@ -263,7 +314,7 @@ class PostgresStore(Store):
                 rows = *_columns(accepted.rewards, 5), *_columns(accepted.decisions, 12)
                 part = db.transaction() if db.is_in_transaction() else nullcontext()
                 async with part:  # a failure ends only this part
-                    done = await db.fetchval(_WRITE, self._erased, new, *rows)
+                    done = await db.fetchval(self._statement, self._erased, new, *rows)
             except asyncpg.UniqueViolationError:
                 done = 0
             if done:
@@ -298,24 +349,25 @@ class PostgresStore(Store):
     async def _read_known(self, db: Any, jobs: Sequence[Job]) -> Known:
         names = list({job.decision.session for job in jobs if job.decision is not None})
         names += [reward.session for job in jobs for reward in job.rewards]
-        (erased, version), *_ = await db.fetch(_ERASED)
+        (erased, version), *_ = await db.fetch(_ERASED.format(**self.names))
         stores.migrations(version, self.address)  # every migration counts as an erasure, so that replicas come here
         if erased != self._erased:
             self._lengths.clear()
             self._erased = erased
-        query = "SELECT session, max(step) + 1 FROM decisions WHERE session = ANY($1::text[]) GROUP BY session"
+        steps, tombstones = self.names["steps"], self.names["tombstones"]
+        query = f"SELECT session, max(step) + 1 FROM {steps} WHERE session = ANY($1::text[]) GROUP BY session"
         known = Known(dict(await db.fetch(query, names)))
         keys = [(reward.session, reward.step) for job in jobs for reward in job.rewards]
         query = "SELECT {} JOIN unnest($1::text[], $2::int[]) AS k(s, t) ON d.session=k.s AND d.step=k.t"
         if keys:
-            rows = await db.fetch(query.format("d.* FROM rewards d"), *_transposed(keys, 2))
+            rows = await db.fetch(query.format(f"d.* FROM {self.names['rewards']} d"), *_transposed(keys, 2))
             known.rewards = {(row[0], row[1]): RewardRow(*tuple(row)) for row in rows}
         again = [job.decision[:2] for job in jobs if job.decision is not None]
         if again:
-            rows = await db.fetch(query.format(f"{_COLUMNS} FROM decisions d"), *_transposed(again, 2))
+            rows = await db.fetch(query.format(f"{_COLUMNS} FROM {steps} d"), *_transposed(again, 2))
             known.decisions = {(row[0], row[1]): Decision(*tuple(row)) for row in rows}
         marks = {tombstone(name): name for name in names if name not in known.lengths}
-        rows = await db.fetch("SELECT session FROM tombstones WHERE session = ANY($1::text[])", list(marks))
+        rows = await db.fetch(f"SELECT session FROM {tombstones} WHERE session = ANY($1::text[])", list(marks))
         known.erased = {marks[row[0]] for row in rows}
         return known
 
@@ -328,11 +380,17 @@ class PostgresStore(Store):
     async def leftovers(self) -> list[str]:
         return ["dead rows and the write-ahead log of PostgreSQL, until VACUUM and the next checkpoints"]
 
+    async def size(self) -> tuple[int, int | None]:
+        return int((await self._ask("SELECT pg_database_size(current_database())"))[0][0]), None
+
     @asynccontextmanager
     async def exclusively(self) -> AsyncIterator[bool]:
         async def begin(db: Any) -> bool:
             await db.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout=0")
-            return bool(await db.fetchval("SELECT pg_try_advisory_xact_lock($1)", _REFIT_LOCK))
+            if self.experiment == stores.DEFAULT:
+                return bool(await db.fetchval("SELECT pg_try_advisory_xact_lock($1)", _REFIT_LOCK))
+            lock = "SELECT pg_try_advisory_xact_lock($1::int, hashtext($2))"
+            return bool(await db.fetchval(lock, _REFIT_LOCK, self.experiment))
 
         link = _Link(self.address, _FAR)
         try:  # the lock belongs to a transaction that stays open, so that it ends with this process

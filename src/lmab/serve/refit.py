@@ -46,10 +46,11 @@ from ..simulation import simulate
 from .canary import END, MARGIN, NEWER, OLDER, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
 from .export import ServedLog, Survey, batches, export_days, keep_history, read_history, read_log, sessions_of
 from .messages import Label
-from .register import FLOORS, versions_in_force
+from .metrics import REFITS
+from .register import FLOORS, POPULARITY, versions_in_force
 from .stores import ArmRow, ArmState, Rollout, Signals, Store
 from .versions import UNIFORM, ArmTable, Defaults, Version, read_version, stored_version
-from .watch import CANARY, REFITS
+from .watch import CANARY
 
 LAST = "last.model.lmab"  # the model of the last night, whether its plan became a canary or not
 NIGHT = ".night"  # folder of the packed log of one refit
@@ -94,6 +95,7 @@ class RefitResult:
     version: str | None  # the version that the outcome is about
     lines: tuple[str, ...]
     canary: str | None = None  # the version that is tested from now on
+    seconds: float = 0.0  # that the refit took
 
 
 async def refit(
@@ -120,7 +122,9 @@ async def refit(
             return RefitResult(at, "waits", None, ("Another refit of this store is at work: nothing was done.",))
         folder.mkdir(parents=True, exist_ok=True)
         stack.callback(shutil.rmtree, folder / NIGHT, ignore_errors=True)
+        began = time.monotonic()
         result = await _refit(store, folder, options, rng, at, math.inf if now is None else now + 1, history)
+        result = replace(result, seconds=round(time.monotonic() - began, 1))
         past = json.loads(await store.setting(REFITS, None) or "[]")
         await store.set_setting(REFITS, json.dumps([*past, asdict(result)][-_KEPT:]))
     return result
@@ -147,6 +151,7 @@ async def _refit(
         lines.append(f"{stay}: is it a restored backup? (--remove-days removes them)")
     await _forget_model(store, folder, signals)
     night = _Night(store, folder, options, rng, at, until, survey, await store.arms(), columns, past, signals.register)
+    await night.set_popularity()
     result = await night.next_version(rollout) if rollout.canary is None else await night.look_at_canary(rollouts)
     if rollout.canary is not None and result.outcome != "waits" and not night.overtaken:
         after = await night.next_version((await store.rollouts(1))[0])
@@ -379,6 +384,12 @@ class _Night:
                 confidence=self.options.confidence, rng=self.rng,
             )  # fmt: skip
         return None
+
+    async def set_popularity(self) -> None:
+        """Store the popularity ranking, which the holdout plays from then on."""
+        text = json.dumps(self.survey.popularity([arm.label for arm in self.arms]))
+        if text != "[]" and await self.store.setting(POPULARITY, None) != text:
+            await self.store.set_setting(POPULARITY, text, signal=True)
 
     async def _set_floors(self, n_types: int) -> dict[Label, int]:
         """Store how much every version explores each open arm; return the plays of the young arms."""

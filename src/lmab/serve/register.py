@@ -14,9 +14,10 @@ from typing import Any
 
 from .messages import Label, Problem, check_labels, check_name
 from .stores import ArmRow, ArmState, NewerStore, Rollout, Signals, Store, Value, public_reason
-from .versions import UNIFORM, ArmTable, Defaults, Version, read_version, uniform_version
+from .versions import HOLDOUT, UNIFORM, ArmTable, Defaults, Version, holdout_version, read_version, uniform_version
 
 FLOORS = "floors"  # the setting that holds the floor of every arm, as JSON
+POPULARITY = "popularity"  # the setting that holds the labels of the arms, that of the largest mean reward first
 _ROLLED_BACK = "rolled back"
 HISTORY = 10_000  # entries of the register that are read to find the version before the one in force
 _BLOCK = 64  # bytes that SHA-256 hashes at once
@@ -69,7 +70,7 @@ class Register:
         forget: Callable[[], None],  # called if sessions in memory may differ from the store
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
         secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
-        served: Mapping[str, Any] | None = None,  # settings that refits inherit from the store
+        settle: Callable[[bool], Awaitable[None]] | None = None,  # called if the settings may have changed
     ) -> None:
         self.store, self.defaults, self.clock, self._forget, self._begin = store, defaults, clock, forget, begin
         self.ready = False  # the store is open and has the first policy and arms
@@ -80,7 +81,8 @@ class Register:
         self.broken: dict[str, str] = {}  # versions that do not load, and why
         self.outdated = False  # a newer release has migrated the store
         self.draws = KeyedDraws(secret or secrets.token_bytes(32))
-        self._opened, self._served = False, served or {}
+        self._opened, self._settle = False, settle
+        self.holdout, self.popularity = 0.0, tuple[Label, ...]()  # share of new sessions, and what they get
         self._number: dict[Label, int] = {}
         self._versions: dict[str, Version] = {}
         self.tables: dict[str, tuple[ArmTable, bool]] = {}  # what `table_of` returned, until arms or versions change
@@ -93,7 +95,8 @@ class Register:
             if not self._opened:
                 await self.store.open()
                 secret = await self.store.setting("secret", self.draws.secret.hex()) or ""
-                await self.store.set_service_settings(self._served)
+                if self._settle is not None:
+                    await self._settle(True)
                 self.draws, self._opened = KeyedDraws(bytes.fromhex(secret)), True
             await self._take_over()
             if self._begin is not None:
@@ -117,6 +120,8 @@ class Register:
         signals = await self.store.signals()
         if signals.erased != self.signals.erased:
             self._forget()  # a person was erased, perhaps by another replica
+        if signals.changed != self.signals.changed and self.signals.changed >= 0 and self._settle is not None:
+            await self._settle(False)
         if signals != self.signals:
             arms, rollouts = await self.store.arms(), await self.store.rollouts(1)
             floors = json.loads(await self.store.setting(FLOORS, None) or "[]")
@@ -124,11 +129,21 @@ class Register:
             for name in {rollout.active, rollout.canary} - {None, UNIFORM}:
                 await self._version(str(name))
             self.floors = dict(map(tuple, floors)) or None
+            self.popularity = tuple(json.loads(await self.store.setting(POPULARITY, None) or "[]"))
             if self.ready or any(arm.is_open for arm in arms):  # until then the arms on standby answer
                 self._take_arms(arms)
             if rollout != self.rollout:  # also by a refit or another replica
-                _log.info("in force: %s, canary: %s at %g (%s)", *rollout[:3], rollout.note)
+                fields = {"experiment": self.store.experiment} | rollout._asdict()
+                own = self.store.experiment, *rollout[:3], rollout.note
+                _log.info("%s: in force: %s, canary: %s at %g (%s)", *own, extra={"fields": fields})
             self.rollout, self.signals = rollout, signals
+
+    def configure(self, defaults: Defaults, holdout: float) -> None:
+        """Take over settings of the experiment; versions are read again, because they depend on them."""
+        if defaults != self.defaults:
+            self._versions.clear()
+            self.tables.clear()
+        self.defaults, self.holdout = defaults, holdout
 
     def use_standby(self, labels: Sequence[Label], version: Version | None) -> None:
         """Answer without the store, with the arms and the policy that were given at the start."""
@@ -179,7 +194,9 @@ class Register:
             raise Problem("unknown-arm", f"arm {error.args[0]!r} is not known here") from None
 
     def version_of(self, session: str) -> str:
-        """Return the version that a new session gets."""
+        """Return the version that a new session gets; the holdout waits for the first popularity ranking."""
+        if self.holdout and self.popularity and self.draws(session, -2)[0] < self.holdout:
+            return HOLDOUT
         if self.rollout.canary is not None and self.draws(session, -1)[0] < self.rollout.share:
             return self.rollout.canary
         return self.rollout.active
@@ -197,6 +214,8 @@ class Register:
         """Return a version, loaded in a thread, once, however many sessions wait for it."""
         if name == UNIFORM:
             return uniform_version(self.defaults)
+        if name == HOLDOUT:
+            return holdout_version(self.popularity, await self._version(self.rollout.active))
         if name not in self._versions:
             task = self._loading.get(name)
             if task is None:

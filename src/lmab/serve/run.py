@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import json
 import logging
 import os
 import resource
@@ -19,12 +20,13 @@ from urllib.parse import urlsplit
 from ..errors import InvalidArgument, InvalidFile, LmabError
 from .access import Access
 from .app import make_app
+from .experiments import Experiments
 from .messages import Label, Problem
+from .metrics import Metrics
 from .register import HISTORY, Register
 from .service import Service, Settings
 from .stores import POSTGRES, open_store, without_secrets
 from .versions import UNIFORM, Version, read_version, warm_up
-from .watch import Metrics
 
 TOKENS = "LMAB_TOKENS"  # the environment variable with tokens and roles, one a line or with ; between them
 MAX_CONNECTIONS = 4096  # at most; fewer if the process may open fewer files
@@ -44,6 +46,9 @@ class Options:
     token_file: Path | None = None
     settings: Settings = field(default_factory=Settings)
     secret: bytes | None = None  # Secret of the draws, for a store that has none yet; None: a new one.
+    # Settings of `default` that go before those of the store; None: all.
+    given: frozenset[str] | None = field(default=None, compare=False, repr=False)
+    sync_arms: bool = False  # `arms` are the open arms: the other open ones are withdrawn
 
 
 def lines_of(path: Path) -> tuple[str, ...]:
@@ -72,12 +77,28 @@ def make_service(options: Options, clock: Callable[[], float] = time.time) -> Se
 
     async def begin(register: Register) -> None:
         if options.arms:
-            await register.add_arms(options.arms)
+            if options.sync_arms:
+                await register.set_arms(options.arms)
+            else:
+                await register.add_arms(options.arms)
         if first is not None:
             await _first_policy(register, *first)
 
     version = None if first is None or not options.settings.without_store else first[0].warm()
-    return Service(store, options.settings, clock, begin, (options.arms, version), options.secret)
+    return Service(store, options.settings, clock, begin, (options.arms, version), options.secret, options.given)
+
+
+def make_experiments(options: Options, clock: Callable[[], float] = time.time) -> Experiments:
+    """Return the services of all experiments of the store; the options are those of the experiment `default`."""
+    first = make_service(options, clock)
+    process = Settings(
+        without_store=options.settings.without_store, memory=options.settings.memory, queue=options.settings.queue
+    )
+
+    def make(name: str) -> Service:
+        return Service(first.store.of(name), process, clock, given=(), beside=first)
+
+    return Experiments(first, make)
 
 
 def _read_policy(options: Options) -> tuple[Version, bytes, str] | None:
@@ -178,6 +199,15 @@ def http_server(app: Any, host: str, port: int) -> Any:
     return Server(config)
 
 
+def configuration(options: Options, n_tokens: int) -> dict[str, Any]:
+    """Return the effective options of the process, without secrets."""
+    settings = {name: getattr(options.settings, name) for name in ("without_store", "memory", "queue")}
+    given = {name: value for name, value in options.settings.record().items() if name in (options.given or ())}
+    own = {"store": without_secrets(options.store), "policy": options.policy, "arms": len(options.arms) or None}
+    own |= {"arms_sync": options.sync_arms, "host": options.host, "port": options.port, "tokens": n_tokens}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in (own | settings | given).items()}
+
+
 def server(options: Options, service: Service | None = None, say: Callable[[str], None] | None = None) -> Any:
     """Return the server of a service, not yet running; raise `LmabError` if the options cannot be served.
 
@@ -185,8 +215,9 @@ def server(options: Options, service: Service | None = None, say: Callable[[str]
     """
     tokens = read_tokens(options.token_file)
     check_address(options.host, tokens)
+    _log.info("configuration: %s", json.dumps(configuration(options, len(tokens))))
     access = Access(tokens)
-    app = make_app(service or make_service(options), access, Metrics())
+    app = make_app(make_experiments(options) if service is None else service, access, Metrics())
     running = http_server(app, options.host, options.port)
     if say is not None:
         kept = f"(Ctrl-C stops); decisions are kept in {without_secrets(options.store)}."

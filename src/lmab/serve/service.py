@@ -14,17 +14,19 @@ import json
 import logging
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from .cache import CachedSessions, SessionCache
 from .clock import SteadyClock
 from .commits import Commits
 from .live import LiveSession, restore, usable_features
 from .messages import Answer, Erasure, Label, Problem, Question, Reward, check_features, check_finite, check_name
 from .register import Register
-from .stores import Decision, Job, PlayedArm, RewardRow, Store, StoredStep, Value
-from .versions import Defaults, Version
+from .stores import FORCED, Decision, Job, PlayedArm, RewardRow, Store, StoredStep, Value
+from .versions import UNIFORM, Defaults, Version
 
 _HISTORY = 500  # steps of earlier sessions that inform a person's next one
 _LOOK = 1.0  # seconds between two refreshes of the register
@@ -40,16 +42,42 @@ _log = logging.getLogger("lmab.serve")
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of the service; properties of a policy override `defaults`."""
+    """Options of an experiment and, from `without_store` on, of the process; a policy overrides `defaults`."""
 
     defaults: Defaults = field(default_factory=Defaults)
     default_reward: float | None = None  # counts for a step whose reward did not come within the window
     window: float = 3600.0  # seconds after a decision in which its reward may come
     apprentice: bool = False  # answer the baseline of the request
-    without_store: bool = False  # answer also while the store is away; such answers are not recorded
-    memory: int = 200_000  # sessions kept in memory
-    queue: int = 10_000  # requests that may wait for a commit
     keep: float | None = None  # seconds after which a session is deleted; None: never
+    holdout: float = 0.0  # share of new sessions that get the popularity ranking
+    without_store: bool = False  # answer also while the store is away; such answers are not recorded
+    memory: float = 512.0  # megabytes of sessions in memory
+    queue: int = 10_000  # requests that may wait for a commit
+
+    def record(self) -> dict[str, Any]:
+        """Return what the store keeps of the settings of an experiment, as JSON."""
+        own = {name: getattr(self.defaults, name) for name in ("horizon", "floor", "repeats")}
+        own["rewards"] = None if self.defaults.values is None else list(self.defaults.values)
+        names = ("window", "default_reward", "apprentice", "keep", "holdout")
+        return own | {name: getattr(self, name) for name in names}
+
+    def with_record(self, stored: Mapping[str, Any]) -> Settings:
+        """Return these settings with those that a store has kept."""
+        record = self.record() | {name: value for name, value in stored.items() if name in self.record()}
+        values = None if record["rewards"] is None else tuple(map(float, record.pop("rewards")))
+        record.pop("rewards", None)
+        own = {name: record.pop(name) for name in ("horizon", "floor", "repeats")}
+        return replace(self, defaults=replace(self.defaults, values=values, **own), **record)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of the sessions of one version in this process."""
+
+    sessions: int = 0
+    rewards: int = 0
+    total: float = 0.0  # sum of the rewards
+    delay: float = 0.0  # sum of the seconds between decisions and their rewards
 
 
 class Service:
@@ -63,14 +91,16 @@ class Service:
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
         standby: tuple[Sequence[Label], Version | None] = ((), None),  # arms and policy while the store is away
         secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
+        given: Collection[str] | None = None,  # settings that go before those of the store; None: all
+        beside: Service | None = None,  # service of another experiment in this process: commits and memory are shared
     ) -> None:
         self.clock = SteadyClock(clock)
-        self.store, self.settings, self._standby = store, settings, standby
-        self._live: OrderedDict[str, LiveSession] = OrderedDict()
-        own = {name: getattr(settings.defaults, name) for name in ("horizon", "floor", "repeats")}
-        served = own | {"window": settings.window}
-        self.register = Register(store, settings.defaults, self.clock, self._live.clear, begin, secret, served)
-        self.commits = Commits(store, settings.queue)
+        self.store, self.settings, self._standby, self._given = store, settings, standby, given
+        self.cache: SessionCache = SessionCache(settings.memory) if beside is None else beside.cache
+        self._live = CachedSessions(self.cache)
+        self.register = Register(store, settings.defaults, self.clock, self._live.clear, begin, secret, self._settle)
+        self.commits: Commits = Commits(store, settings.queue) if beside is None else beside.commits
+        self.tallies: dict[str, Tally] = defaultdict(Tally)  # by version
         self.counts = dict.fromkeys(_COUNTED.split(), 0)
         self._swept: float | None = None
         self._forgotten_at = -math.inf
@@ -95,6 +125,31 @@ class Service:
         if self.trouble and (self.register.outdated or not self.settings.without_store):
             return self.trouble
         return self.clock.trouble or await self.register.unable()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the experiment has nothing to play yet: no arms, or neither a policy nor a horizon."""
+        horizon, rollout = self.settings.defaults.horizon, self.register.rollout
+        return self.register.ready and (not self.register.arms or (rollout.active == UNIFORM and horizon is None))
+
+    # Settings
+
+    async def _settle(self, opening: bool) -> None:
+        """Take over the settings of the store; at the start, first store those that were given."""
+        stored = await self.store.service_settings()
+        if opening:
+            own = self.settings.record()
+            given = own if self._given is None else {name: own[name] for name in own if name in self._given}
+            missing = {name: own[name] for name in own if name not in stored}
+            await self.store.set_service_settings(missing | given)
+            stored |= missing | given
+        settings = self.settings.with_record(stored)
+        if settings != self.settings:
+            before = self.settings.record()
+            changed = {name: value for name, value in settings.record().items() if value != before[name]}
+            _log.info("settings of experiment %s: %s", self.store.experiment, json.dumps(changed))
+            self.settings = settings
+        self.register.configure(settings.defaults, settings.holdout)
 
     # Starting and stopping
 
@@ -188,12 +243,11 @@ class Service:
             row = live.rows[question.step]
         else:
             row = self._next(live, question, rewards, now)
-        self._live[question.session] = live
-        if len(self._live) > self.settings.memory:
-            self._live.popitem(last=False)
+            self.tallies[live.policy].sessions += question.step == 0
+        self._live.put(question.session, live)
         answer = await self._commit(live, row, rewards)
-        self.counts["rewards"] += question.reward is not None
         for reward in rewards:
+            self._tally(live, reward)
             live.learn(reward.step, reward.reward)  # a new step has learned them before it decided
         if live.unknown:
             answer.unknown_features = live.unknown
@@ -295,14 +349,17 @@ class Service:
         preferred = None
         if baseline is not None:
             arm, chance, explored, preferred = baseline, None, False, arm
-        fallback = failed or live.broken or live.unrecorded_from is not None
+        fallback = int(failed or live.broken or live.unrecorded_from is not None)
+        if question.force is not None:
+            arm, chance, explored, preferred = self.register.numbers([question.force])[0], None, False, None
+            fallback = FORCED
         self.counts["explored"] += explored
-        self.counts["fallback"] += fallback
+        self.counts["fallback"] += fallback == 1
         self.counts["unknown_features"] += bool(live.unknown) and question.step == 0
         given = None if question.allowed is None else json.dumps(question.allowed)
         person, features = (live.person, live.features) if question.step == 0 else (None, None)
         row = Decision(
-            question.session, question.step, arm, chance, live.policy, now, int(explored), int(fallback), preferred,
+            question.session, question.step, arm, chance, live.policy, now, int(explored), fallback, preferred,
             given, person, features,
         )  # fmt: skip
         live.rows.append(row)
@@ -324,7 +381,7 @@ class Service:
             return self._unrecorded(live, row)
         if live.unrecorded_from is not None:
             rewards = [reward for reward in rewards if reward.step < live.unrecorded_from]
-        job = Job(rewards, row)
+        job = Job(rewards, row, experiment=self.store.experiment)
         try:
             if self.trouble:
                 raise Problem("no-store", self.trouble)
@@ -332,7 +389,7 @@ class Service:
         except BaseException as error:
             if isinstance(error, Problem) and error.code == "no-store" and self.settings.without_store:
                 return self._unrecorded(live, row)
-            self._live.pop(row.session, None)
+            self._live.pop(row.session)
             raise
         return self._written(job, row, len(live.rows))
 
@@ -346,7 +403,7 @@ class Service:
         stored = job.stored
         looked_up = n_rows > 1  # a first step is decided without a look: one that was there may have its reward by now
         if stored is None or job.outdated or not (stored is row or (looked_up and stored.same(row))):
-            self._live.pop(row.session, None)  # the store knows better: the next step reads it
+            self._live.pop(row.session)  # the store knows better: the next step reads it
         if job.conflict is not None:
             raise _other_reward(job.conflict)
         if job.refused == "erased":
@@ -357,10 +414,13 @@ class Service:
 
     def _answer(self, row: Decision, recorded: bool = True) -> Answer:
         label = self.register.arms[row.arm].label
-        return Answer(
-            row.session, row.step, row.arm, label, row.propensity, row.policy, bool(row.explored), bool(row.fallback),
+        answer = Answer(
+            row.session, row.step, row.arm, label, row.propensity, row.policy, bool(row.explored), row.fallback == 1,
             recorded,
         )  # fmt: skip
+        if row.fallback == FORCED:
+            answer.forced = True
+        return answer
 
     # Rewards
 
@@ -379,28 +439,37 @@ class Service:
             self._check_window(live, item.step, now)
             rows.append(RewardRow(item.session, item.step, item.reward, now, 0))
             sessions.append(live)
-        job = Job(rows)
+        job = Job(rows, experiment=self.store.experiment)
         await self.commits.commit(job)
         if job.conflict is not None:
-            self._live.pop(job.conflict.session, None)
+            self._live.pop(job.conflict.session)
             raise _other_reward(job.conflict)
         if job.refused:
             for row in rows:
-                self._live.pop(row.session, None)
+                self._live.pop(row.session)
             raise Problem("unknown-step", "a step of these rewards is not in the store: perhaps it was erased")
         for live, row in zip(sessions, rows, strict=True):
+            self._tally(live, row)
             live.learn(row.step, row.reward)
-        self.counts["rewards"] += len(rows)
         return len(rows)
+
+    def _tally(self, live: LiveSession, row: RewardRow) -> None:
+        """Count a reward that a client sent."""
+        if not row.defaulted:
+            tally = self.tallies[live.policy]
+            tally.rewards += 1
+            tally.total += row.reward
+            tally.delay += max(row.at - live.rows[row.step].at, 0.0)
+            self.counts["rewards"] += 1
 
     async def erase(self, person: str) -> Erasure:
         """Delete every session of a person, in memory and in the store, while other requests are served."""
         check_name(person)
         self.register.require_store()
-        await self.commits.commit(Job())  # what was decided before is written first
+        await self.commits.commit(Job(experiment=self.store.experiment))  # what was decided before is written first
         names = await self.register.asked(self.store.erase(person, self.clock()))
         for name in names:
-            self._live.pop(name, None)
+            self._live.pop(name)
         left = await self.register.asked(self.store.leftovers())
         left.append("the log, the history and the last model of `lmab refit`, until the next refit")
         left.append("backups that were made before")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import cache
@@ -20,7 +21,19 @@ from typing import Any, ClassVar
 
 from ..errors import InvalidFile
 from . import stores
-from .stores import Accepted, Decision, Job, Known, RewardRow, Statement, Store, Value, resolve, tombstone
+from .stores import (
+    Accepted,
+    Decision,
+    Job,
+    Known,
+    RewardRow,
+    Statement,
+    Store,
+    Value,
+    by_experiment,
+    resolve,
+    tombstone,
+)  # fmt: skip
 
 MOST = 128  # rows of one statement
 _KNOWN = 50_000  # sessions whose numbers are remembered
@@ -33,36 +46,40 @@ _PRAGMAS = (
 _STEP = "step, arm, propensity, policy, at, explored, fallback, preferred, allowed"
 _REWARD = "step, reward, at, defaulted"
 _TABLES = (  # of version 4: later versions are made by migrations
-    "CREATE TABLE sessions(number INTEGER PRIMARY KEY, session TEXT NOT NULL UNIQUE, person TEXT, features TEXT)",
-    "CREATE TABLE steps(number INTEGER NOT NULL, step INTEGER NOT NULL, arm INTEGER NOT NULL, "
+    "CREATE TABLE {people}(number INTEGER PRIMARY KEY, session TEXT NOT NULL UNIQUE, person TEXT, features TEXT)",
+    "CREATE TABLE {steps}(number INTEGER NOT NULL, step INTEGER NOT NULL, arm INTEGER NOT NULL, "
     "propensity REAL, policy TEXT NOT NULL, at REAL NOT NULL, explored INTEGER NOT NULL, fallback INTEGER NOT NULL, "
     "preferred INTEGER, allowed TEXT, PRIMARY KEY(number, step)) WITHOUT ROWID",
-    "CREATE TABLE step_rewards(number INTEGER NOT NULL, step INTEGER NOT NULL, reward REAL NOT NULL, "
+    "CREATE TABLE {rewards}(number INTEGER NOT NULL, step INTEGER NOT NULL, reward REAL NOT NULL, "
     "at REAL NOT NULL, defaulted INTEGER NOT NULL, PRIMARY KEY(number, step)) WITHOUT ROWID",
-    "CREATE INDEX sessions_person ON sessions(person) WHERE person IS NOT NULL",
-    "CREATE INDEX steps_at ON steps(at)",
-    "CREATE TABLE tombstones(session TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE arms(arm INTEGER PRIMARY KEY, label TEXT NOT NULL UNIQUE, open INTEGER NOT NULL)",
-    "CREATE TABLE policies(version TEXT PRIMARY KEY, at REAL NOT NULL, note TEXT NOT NULL, body BLOB NOT NULL)",
-    "CREATE TABLE register(number INTEGER PRIMARY KEY AUTOINCREMENT, active TEXT NOT NULL, canary TEXT, "
+    "CREATE INDEX {by_person} ON {people}(person) WHERE person IS NOT NULL",
+    "CREATE INDEX {by_time} ON {steps}(at)",
+    "CREATE TABLE {tombstones}(session TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE {settings}(name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE {arms}(arm INTEGER PRIMARY KEY, label TEXT NOT NULL UNIQUE, open INTEGER NOT NULL)",
+    "CREATE TABLE {policies}(version TEXT PRIMARY KEY, at REAL NOT NULL, note TEXT NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE {register}(number INTEGER PRIMARY KEY AUTOINCREMENT, active TEXT NOT NULL, canary TEXT, "
     "share REAL NOT NULL, at REAL NOT NULL, note TEXT NOT NULL)",
-    "CREATE TABLE signals(name TEXT PRIMARY KEY, count INTEGER NOT NULL)",
-    "INSERT INTO signals VALUES('changed', 0), ('erased', 0)",
+    "CREATE TABLE {signals}(name TEXT PRIMARY KEY, count INTEGER NOT NULL)",
+    "INSERT INTO {signals} VALUES('changed', 0), ('erased', 0)",
     # For SQL of the users:
-    f"CREATE VIEW decisions AS SELECT session, {_STEP}, CASE step WHEN 0 THEN person END AS person, "
+    f"CREATE VIEW {{decided}} AS SELECT session, {_STEP}, CASE step WHEN 0 THEN person END AS person, "
     "CASE step WHEN 0 THEN features END AS features "
-    "FROM steps JOIN sessions USING(number)",
-    f"CREATE VIEW rewards AS SELECT session, {_REWARD} FROM step_rewards JOIN sessions USING(number)",
-    "CREATE VIEW labelled AS SELECT session, step, json_extract('[' || label || ']', '$[0]') AS label, reward, "
-    "propensity, policy, datetime(d.at, 'unixepoch') AS decided, explored, fallback FROM steps d "
-    "JOIN sessions USING(number) JOIN arms USING(arm) LEFT JOIN step_rewards r USING(number, step)",
+    "FROM {steps} JOIN {people} USING(number)",
+    f"CREATE VIEW {{rewarded}} AS SELECT session, {_REWARD} FROM {{rewards}} JOIN {{people}} USING(number)",
+    "CREATE VIEW {labelled} AS SELECT session, step, json_extract('[' || label || ']', '$[0]') AS label, reward, "
+    "propensity, policy, datetime(d.at, 'unixepoch') AS decided, explored, fallback FROM {steps} d "
+    "JOIN {people} USING(number) JOIN {arms} USING(arm) LEFT JOIN {rewards} r USING(number, step)",
 )
+_NAMES = {
+    "steps": "steps", "rewards": "step_rewards", "people": "sessions", "decided": "decisions", "rewarded": "rewards",
+    "labelled": "labelled", "by_person": "sessions_person", "by_time": "steps_at", **stores.SHARED,
+}  # fmt: skip
 
 
 def make_tables(db: sqlite3.Connection, path: str = "the file", create: bool = True) -> None:
     """Bring the tables up to date, or make those of an empty file; refuse tables of a newer version."""
-    if _version(db) == stores.SCHEMA_VERSION:
+    if _version(db) == stores.SCHEMA_VERSION and _has_experiments(db):
         return
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -70,13 +87,22 @@ def make_tables(db: sqlite3.Connection, path: str = "the file", create: bool = T
         if version == 0 and n_tables == 0 and not create:
             raise InvalidFile(f"{path}: there is no store in this file; `lmab serve` makes it")
         tables = _TABLES if version == 0 and n_tables == 0 else ()
-        for statement in (*tables, *stores.migrations(stores.FIRST_VERSION if tables else version, path)):
+        found = db.execute("SELECT name FROM experiments").fetchall() if _has_experiments(db) else [(stores.DEFAULT,)]
+        for (experiment,) in found:
+            names = stores.table_names(_NAMES, experiment)
+            for statement in (*tables, *stores.migrations(stores.FIRST_VERSION if tables else version, path)):
+                db.execute(statement.format(**names))
+        for statement in stores.ADDITIONS:
             db.execute(statement)
         db.execute(f"PRAGMA user_version={stores.SCHEMA_VERSION}")
         db.execute("COMMIT")
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def _has_experiments(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name='experiments'").fetchone() is not None
 
 
 def _version(db: sqlite3.Connection) -> int:
@@ -86,8 +112,8 @@ def _version(db: sqlite3.Connection) -> int:
 class Writer:
     """Writer of the jobs of a commit in few statements; caches sessions until another process writes."""
 
-    def __init__(self, db: sqlite3.Connection, path: str = "the file") -> None:
-        self.db, self.path = db, path
+    def __init__(self, db: sqlite3.Connection, path: str = "the file", names: Mapping[str, str] = _NAMES) -> None:
+        self.db, self.path, self.names = db, path, names
         self._numbers: dict[str, int] = {}
         self._lengths: dict[str, int] = {}
         self._tombstones = True  # whether there may be any
@@ -99,22 +125,18 @@ class Writer:
         self._lengths.clear()
         self._tombstones = True
 
-    def write(self, jobs: Sequence[Job]) -> None:
-        """Insert what `resolve` accepts.
+    def try_to_write(self, jobs: Sequence[Job], careful: bool) -> bool:
+        """Insert what `resolve` accepts; return False if the transaction must begin anew with stored rewards read.
 
-        Rewards are usually new, so the stored ones are read only if an insert meets one or a job is refused: then the
-        transaction, in which nothing else has been written, begins anew.
+        Rewards are usually new, so the stored ones are read only if an insert meets one or a job is refused.
         """
-        known = self._known(jobs)
-        accepted = resolve(jobs, known)
-        if any(job.refused or job.conflict for job in jobs) or not self._insert_all(accepted):
-            self.db.execute("ROLLBACK")
-            self.db.execute("BEGIN IMMEDIATE")
+        if careful:
             self._lengths.clear()
-            known = self._known(jobs)
+        known = self._known(jobs)
+        if careful:
             known.rewards = self._stored_rewards(jobs)
-            if not self._insert_all(resolve(jobs, known)):
-                raise sqlite3.IntegrityError("a row that was absent is present")
+        accepted = resolve(jobs, known)
+        return (careful or not any(job.refused or job.conflict for job in jobs)) and self._insert_all(accepted)
 
     def _known(self, jobs: Sequence[Job]) -> Known:
         """Return the lengths of the jobs' sessions, and the stored rows of repeated steps."""
@@ -127,8 +149,8 @@ class Writer:
         names.update(job.decision.session for job in jobs if job.decision is not None)
         missing = [name for name in names if name not in self._lengths]
         query = (
-            "SELECT session, number, coalesce((SELECT max(step) + 1 FROM steps d WHERE d.number=n.number), 0) "
-            "FROM sessions n WHERE session IN"
+            "SELECT session, number, coalesce((SELECT max(step) + 1 FROM {steps} d WHERE d.number=n.number), 0) "
+            "FROM {people} n WHERE session IN"
         )
         for session, number, length in self._select(query, missing):
             self._numbers[session], self._lengths[session] = number, length
@@ -136,13 +158,13 @@ class Writer:
         for job in jobs:
             row = job.decision
             if row is not None and row.step < self._lengths.get(row.session, 0):
-                query = "SELECT * FROM decisions WHERE session=? AND step=?"
+                query = "SELECT * FROM {decided} WHERE session=? AND step=?".format(**self.names)
                 known.decisions[row[:2]] = Decision(*self.db.execute(query, row[:2]).fetchone())
         if self._tombstones:
-            self._tombstones = self.db.execute("SELECT 1 FROM tombstones LIMIT 1").fetchone() is not None
+            self._tombstones = self._first("SELECT 1 FROM {tombstones} LIMIT 1") is not None
         if self._tombstones:
             new = {tombstone(name): name for name in missing if name not in self._lengths}
-            found = self._select("SELECT session FROM tombstones WHERE session IN", list(new))
+            found = self._select("SELECT session FROM {tombstones} WHERE session IN", list(new))
             known.erased = {new[mark] for (mark,) in found}
         return known
 
@@ -151,13 +173,16 @@ class Writer:
         first = [row for row in accepted.decisions if row.step == 0]
         for start in range(0, len(first), MOST):
             part = first[start : start + MOST]
-            statement = _statement("sessions(session, person, features)", len(part), 3) + " RETURNING session, number"
+            statement = (
+                _statement(f"{self.names['people']}(session, person, features)", len(part), 3)
+                + " RETURNING session, number"
+            )
             values = list(chain.from_iterable((row.session, row.person, row.features) for row in part))
             self._numbers.update(self.db.execute(statement, values).fetchall())
         numbers = self._numbers
         rewards = [(numbers[row[0]], *row[1:]) for row in accepted.rewards]
         decisions = [(numbers[row[0]], *row[1:10]) for row in accepted.decisions]
-        return self._insert("step_rewards", rewards) and self._insert("steps", decisions)
+        return self._insert(self.names["rewards"], rewards) and self._insert(self.names["steps"], decisions)
 
     def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> bool:
         """Insert rows; return False if a key exists.
@@ -172,19 +197,33 @@ class Writer:
             inserted += self.db.execute(statement, list(chain.from_iterable(part))).rowcount
         return inserted == len(rows)
 
+    def _first(self, query: str) -> tuple[Any, ...] | None:
+        found: tuple[Any, ...] | None = self.db.execute(query.format(**self.names)).fetchone()
+        return found
+
     def _select(self, query: str, keys: Sequence[str]) -> Iterable[tuple[Any, ...]]:
         for start in range(0, len(keys), MOST):
             part = keys[start : start + MOST]
-            yield from self.db.execute(f"{query} ({','.join('?' * len(part))})", part).fetchall()
+            yield from self.db.execute(f"{query.format(**self.names)} ({','.join('?' * len(part))})", part).fetchall()
 
     def _stored_rewards(self, jobs: Sequence[Job]) -> dict[tuple[str, int], RewardRow]:
         found = {}
-        query = f"SELECT {_REWARD} FROM step_rewards WHERE number=? AND step=?"
+        query = f"SELECT {_REWARD} FROM {self.names['rewards']} WHERE number=? AND step=?"
         for session, step in {(reward.session, reward.step) for job in jobs for reward in job.rewards}:
             row = self.db.execute(query, (self._numbers.get(session, -1), step)).fetchone()
             if row is not None:
                 found[session, step] = RewardRow(session, *row)
         return found
+
+
+def write_together(groups: Sequence[tuple[Writer, Sequence[Job]]]) -> None:
+    """Write the jobs of several experiments in one transaction, which has begun."""
+    for careful in (False, True):
+        if all(writer.try_to_write(jobs, careful) for writer, jobs in groups):
+            return
+        groups[0][0].db.execute("ROLLBACK")
+        groups[0][0].db.execute("BEGIN IMMEDIATE")
+    raise sqlite3.IntegrityError("a row that was absent is present")
 
 
 @cache
@@ -196,11 +235,12 @@ def _statement(table: str, n_rows: int, n_columns: int) -> str:
 class SqliteStore(Store):
     """One writer thread; every transaction is synced to the disk (synchronous=FULL)."""
 
-    names: ClassVar = {
-        "steps": "steps", "rewards": "step_rewards", "people": "sessions", "key": "number", "latest": "number",
-        "first": "", "floor": "", "among": "IN (SELECT value FROM json_each(?))",
+    tables = _NAMES
+    dialect: ClassVar = {
+        "key": "number", "latest": "number", "first": "", "floor": "", "among": "IN (SELECT value FROM json_each(?))",
         "schema": "user_version FROM pragma_user_version",
     }  # fmt: skip
+    creation = _TABLES
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -210,6 +250,13 @@ class SqliteStore(Store):
         self._db: sqlite3.Connection | None = None
         self._inode = (0, 0)
         self._unclean = False  # deleted rows are in the write-ahead log
+        self._own_writers: dict[str, Writer] = {}  # by experiment
+        self._use(stores.DEFAULT)
+
+    def _use(self, experiment: str) -> None:
+        self.experiment, self.names = experiment, stores.table_names(self.tables, experiment) | self.dialect
+        if self._db is not None:
+            self._jobs = self._own_writers[experiment] = Writer(self._db, self.path, self.names)
 
     async def open(self, create: bool = True) -> None:
         await self._in(self._writer, self._connect, create)
@@ -228,11 +275,11 @@ class SqliteStore(Store):
         except BaseException:
             db.close()
             raise
-        self._jobs = Writer(db, self.path)
         self._near, self._far = self._connection(_WAIT), self._connection(10.0)
         found = os.stat(self.path)
         self._inode = found.st_dev, found.st_ino
         self._db = db
+        self._use(self.experiment)
 
     def _connection(self, timeout: float) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -240,6 +287,9 @@ class SqliteStore(Store):
         )
 
     async def close(self) -> None:
+        if self.experiment != stores.DEFAULT:  # the connections are those of the whole store
+            return
+
         def shut() -> None:
             if self._db is not None:
                 for one in (self._near, self._far, self._db):
@@ -265,7 +315,8 @@ class SqliteStore(Store):
                 self._db.execute("COMMIT")
                 self._check_file()
             except BaseException:
-                self._jobs.forget()
+                for writer in self._own_writers.values():
+                    writer.forget()
                 if self._db.in_transaction:  # a full disk may have ended it already
                     self._db.execute("ROLLBACK")
                 raise
@@ -299,7 +350,8 @@ class SqliteStore(Store):
     # Decisions and rewards
 
     async def write(self, jobs: Sequence[Job]) -> None:
-        await self._change(lambda db: self._jobs.write(jobs))
+        groups = [(self._own_writers[name], group) for name, group in by_experiment(jobs).items()]
+        await self._change(lambda db: write_together(groups))
 
     def _check_file(self) -> None:
         """Raise `InvalidFile` if another program deleted or replaced the file: later writes would be lost."""
@@ -323,9 +375,15 @@ class SqliteStore(Store):
                 self._unclean = not await self._in(self._far_reader, truncate)
         return [f"{self.path}-wal, until no other program reads the file"] if self._unclean else []
 
+    async def size(self) -> tuple[int, int | None]:
+        files = [self.path, f"{self.path}-wal"]
+        size = sum(os.stat(file).st_size for file in files if os.path.exists(file))
+        return size, shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
+
     @asynccontextmanager
     async def exclusively(self) -> AsyncIterator[bool]:
-        handle = os.open(f"{os.path.realpath(self.path)}.refit", os.O_CREAT | os.O_RDWR, 0o600)
+        name = "refit" if self.experiment == stores.DEFAULT else f"{self.experiment}.refit"
+        handle = os.open(f"{os.path.realpath(self.path)}.{name}", os.O_CREAT | os.O_RDWR, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,12 @@
 """Rows of the store, the rules for writing them, and the queries that SQLite and PostgreSQL share.
 
+A store holds experiments. Each has a set of tables of its own in the same database: those of the experiment `default`
+have plain names, and those of another one its name in front ("checkout.arms"). `Store.of` gives the same store for
+another experiment, which shares connections and commits.
+
 A store has tables of one version. Opening an older one migrates it in one transaction (`MIGRATIONS`); a newer one is
 refused, also by a process that is running when another one migrates the store: it stops writing and is not ready.
+`ADDITIONS` only add tables, do not change the version, and leave running processes of the release before alone.
 
 Compare-and-set: read `signals()` first, then pass `Signals.register` to `add_rollout` or `Signals.arms` to `set_arms`
 and `put_arm` as `after`; False means that another process was faster and nothing was changed. `removals()` lists
@@ -14,6 +19,7 @@ reward wins. `resolve` decides this for all jobs of a commit before anything is 
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 import math
@@ -27,12 +33,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
 from ..errors import InvalidArgument, InvalidFile
 from .messages import Label
 
+DEFAULT = "default"  # experiment of the paths without a name
+FORCED = 2  # value of `fallback`: a tester named the arm
 GAP = 1800.0  # seconds without a step after which a person has left
 DEADLINE = 1.0  # seconds after which a request that waits for the store is refused
 POSTGRES = ("postgres://", "postgresql://")  # how the address of a database begins
@@ -50,7 +58,7 @@ class Decision(NamedTuple):
     policy: str
     at: float
     explored: int
-    fallback: int
+    fallback: int  # 1: the policy could not be asked; `FORCED`
     preferred: int | None  # the policy's own arm, if a baseline was answered
     allowed: str | None  # the allowed labels as JSON, if the request named them
     person: str | None  # at step 0
@@ -125,6 +133,14 @@ class ArmRow(NamedTuple):
     def is_open(self) -> bool:
         """Return whether live traffic may play the arm."""
         return self.state == ArmState.OPEN
+
+
+class ExperimentRow(NamedTuple):
+    """Experiment of a store; its settings, arms and register are in its own tables."""
+
+    name: str
+    at: float  # time of its creation
+    archived: bool  # it is not served, and its rows stay
 
 
 class VersionRow(NamedTuple):
@@ -216,6 +232,7 @@ class Job:
     conflict: RewardRow | None = None  # another reward is stored: nothing of this job was written
     refused: str = ""  # "gap": an earlier step is missing; "erased": nothing of this job was written
     outdated: bool = False  # a default reward was left out, because a reward had come
+    experiment: str = DEFAULT
 
 
 @dataclass(slots=True)
@@ -288,6 +305,28 @@ def _own_rewards(job: Job, known: Known, is_new: bool) -> dict[tuple[str, int], 
     return own
 
 
+def check_experiment(name: str) -> None:
+    """Raise `InvalidArgument` if a text cannot be the name of an experiment."""
+    if not re.fullmatch("[a-z][a-z0-9_-]{0,39}", name):
+        text = "must begin with a to z and have at most 40 characters of a to z, 0 to 9, _ and -"
+        raise InvalidArgument(f"the name of an experiment {text}, got {name!r}")
+
+
+def table_names(tables: Mapping[str, str], experiment: str) -> dict[str, str]:
+    """Return the names of the tables of an experiment, quoted if they need it."""
+    if experiment == DEFAULT:
+        return dict(tables)
+    return {key: f'"{experiment}.{table}"' for key, table in tables.items()}
+
+
+def by_experiment(jobs: Sequence[Job]) -> dict[str, list[Job]]:
+    """Return the jobs of each experiment."""
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.experiment, []).append(job)
+    return found
+
+
 def tombstone(session: str) -> str:
     """Return the hash of an erased session's name, by which no replica stores it again."""
     return hashlib.blake2b(session.encode(), digest_size=16, person=b"lmab-erased").hexdigest()
@@ -303,18 +342,27 @@ Statement = tuple[Any, ...]  # SQL text, then its values
 _CHUNK = 50  # sessions that are deleted in one transaction, so that decisions get their turn
 _RECENT = 500  # sessions of a person that are read
 _FORGOTTEN, _STORE_ID, _SERVED = "forgotten", "store", "serve."  # names of settings, the last one a prefix
-_REMOVED: Statement = ("UPDATE counters SET count=count+1 WHERE name='erased'",)
-_ERASED: Statement = ("UPDATE counters SET count=count+1 WHERE name IN ('erased', 'erasures')",)
+_REMOVED: Statement = ("UPDATE {counters} SET count=count+1 WHERE name='erased'",)
+_ERASED: Statement = ("UPDATE {counters} SET count=count+1 WHERE name IN ('erased', 'erasures')",)
 
 # Migrations by the version that they make, for both databases: statements that run in one transaction, the tables of
 # version 4 being the first. A new store runs all of them, too. Renaming `signals` stops processes of version 4.
 MIGRATIONS: dict[int, Sequence[str]] = {
     5: (
-        "ALTER TABLE signals RENAME TO counters",
-        "INSERT INTO counters SELECT 'register', count(*) FROM register",
-        "INSERT INTO counters VALUES('arms', 0), ('erasures', 0)",
-        "CREATE TABLE erasures(person TEXT PRIMARY KEY, at FLOAT NOT NULL)",
+        "ALTER TABLE {signals} RENAME TO {counters}",
+        "INSERT INTO {counters} SELECT 'register', count(*) FROM {register}",
+        "INSERT INTO {counters} VALUES('arms', 0), ('erasures', 0)",
+        "CREATE TABLE {erasures}(person TEXT PRIMARY KEY, at FLOAT NOT NULL)",
     ),
+}
+# Statements that only add tables, for the whole store; each may run again. A release that needs more of an existing
+# table migrates instead.
+ADDITIONS = (
+    "CREATE TABLE IF NOT EXISTS experiments(name TEXT PRIMARY KEY, at FLOAT NOT NULL, archived INT NOT NULL)",
+    f"INSERT INTO experiments VALUES('{DEFAULT}', 0, 0) ON CONFLICT DO NOTHING",
+)
+SHARED = {  # tables that have the same columns in both databases
+    name: name for name in ("settings", "arms", "policies", "register", "signals", "counters", "tombstones", "erasures")
 }
 SCHEMA_VERSION = max(MIGRATIONS)
 FIRST_VERSION = min(MIGRATIONS) - 1
@@ -342,14 +390,29 @@ def migrations(found: int, where: str) -> list[str]:
 class Store(ABC):
     """Decisions and rewards, each written once; versions of policies; settings. Methods are coroutines.
 
-    Every query stands here once, in SQL that both databases take; a driver runs it. `names` are the driver's names for
-    the tables of steps and rewards, for the table that holds the person of each session (`people`), for the column that
-    joins them (`key`) and for what differs between the dialects, such as `{among}`: whether a value is in a JSON list.
+    Every query stands here once, in SQL that both databases take; a driver runs it. `tables` are the driver's names for
+    the tables of steps and rewards, for the table that holds the person of each session (`people`) and for the others;
+    `dialect` has the column that joins them (`key`) and what differs between the databases, such as `{among}`: whether
+    a value is in a JSON list. `names` are both, for the experiment of the store.
     """
 
-    names: ClassVar[dict[str, str]]
+    tables: ClassVar[Mapping[str, str]]
+    dialect: ClassVar[Mapping[str, str]]
+    creation: ClassVar[Sequence[str]]  # statements that make the tables of an experiment, of the first version
+    names: Mapping[str, str]
+    experiment = DEFAULT
     address = ""  # of a database, with the password
     pause = 0.0  # least seconds between two chunks of a deletion: each makes commits under way read the store again
+
+    @abstractmethod
+    def _use(self, experiment: str) -> None:
+        """Set the experiment, the names of its tables and what is remembered of its sessions."""
+
+    def of(self, experiment: str) -> Self:
+        """Return this store, which must be open, for another experiment; both share connections and commits."""
+        view = copy.copy(self)
+        view._use(experiment)
+        return view
 
     @abstractmethod
     async def open(self, create: bool = True) -> None:
@@ -360,11 +423,15 @@ class Store(ABC):
 
     @abstractmethod
     async def write(self, jobs: Sequence[Job]) -> None:
-        """Write what `resolve` accepts of the jobs in one transaction that is durable on return."""
+        """Write what `resolve` accepts of the jobs, also of other experiments, durably on return."""
 
     @abstractmethod
     async def leftovers(self) -> list[str]:
         """Return where rows that were deleted can still be read in the store's own files; try to clean them."""
+
+    @abstractmethod
+    async def size(self) -> tuple[int, int | None]:
+        """Return the bytes of the store, and the free bytes of its disk; None: it is that of a database server."""
 
     @abstractmethod
     def exclusively(self) -> AbstractAsyncContextManager[bool]:
@@ -380,6 +447,28 @@ class Store(ABC):
 
         `guarded`: if the first statement changes no row, nothing is changed and the result is [0].
         """
+
+    # Experiments
+
+    async def experiments(self) -> list[ExperimentRow]:
+        """Return all experiments by name."""
+        rows = await self._ask("SELECT name, at, archived FROM experiments ORDER BY name")
+        return [ExperimentRow(name, at, bool(archived)) for name, at, archived in map(tuple, rows)]
+
+    async def create_experiment(self, name: str, at: float) -> bool:
+        """Make the tables of an experiment; return False if there is one of this name."""
+        check_experiment(name)
+        if name in {row.name for row in await self.experiments()}:
+            return False
+        view = self.of(name)
+        updates = migrations(FIRST_VERSION, "the store")
+        statements = [(text,) for text in (*self.creation, *updates)]
+        await view._do(("INSERT INTO experiments VALUES(?,?,0)", name, at), *statements)
+        return True
+
+    async def archive_experiment(self, name: str, archived: bool = True) -> bool:
+        """Stop or start serving an experiment, whose rows stay; return whether there is one of this name."""
+        return (await self._do(("UPDATE experiments SET archived=? WHERE name=?", int(archived), name)))[0] == 1
 
     # Sessions and persons
 
@@ -406,8 +495,8 @@ class Store(ABC):
     async def erase(self, person: str, now: float) -> list[str]:
         """Delete every session of a person, a chunk at a time, and leave tombstones; return the sessions' names."""
         names, clock = list[str](), asyncio.get_running_loop().time
-        mark = "INSERT INTO erasures VALUES(?,?) ON CONFLICT(person) DO UPDATE SET at=excluded.at"
-        bury = "INSERT INTO tombstones VALUES(?,?) ON CONFLICT DO NOTHING"
+        mark = "INSERT INTO {erasures} VALUES(?,?) ON CONFLICT(person) DO UPDATE SET at=excluded.at"
+        bury = "INSERT INTO {tombstones} VALUES(?,?) ON CONFLICT DO NOTHING"
         chosen = "SELECT {key} FROM {people} WHERE person=? AND session {among}"
         while True:
             began = clock()
@@ -430,11 +519,11 @@ class Store(ABC):
         chosen = "SELECT {key} FROM {steps} WHERE step=0 AND at<? ORDER BY at, {key} LIMIT ?"
         n = int((await self._ask(f"SELECT count(*) FROM ({chosen}) x", before, limit, far=True))[0][0])
         mark = (
-            "INSERT INTO settings VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value "
-            "WHERE CAST(settings.value AS FLOAT)<CAST(excluded.value AS FLOAT)"
+            "INSERT INTO {settings} VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value "
+            "WHERE CAST({settings}.value AS FLOAT)<CAST(excluded.value AS FLOAT)"
         )
         deletions = [_REMOVED, *self._deletions("steps", chosen, before, limit)] if n else []
-        tombstones = "DELETE FROM tombstones WHERE at<?", before
+        tombstones = "DELETE FROM {tombstones} WHERE at<?", before
         await self._do(*deletions, (mark, _FORGOTTEN, repr(float(before))), tombstones, far=True)
         if n:
             await self._rest(asyncio.get_running_loop().time() - began)
@@ -452,8 +541,8 @@ class Store(ABC):
     async def removals(self) -> Removals:
         """Return the record of forgotten sessions and of erased sessions and persons."""
         forgotten = float(await self.setting(_FORGOTTEN, None) or "-inf")
-        sessions = await self._ask("SELECT session FROM tombstones", far=True)
-        persons = await self._ask("SELECT person, at FROM erasures", far=True)
+        sessions = await self._ask("SELECT session FROM {tombstones}", far=True)
+        persons = await self._ask("SELECT person, at FROM {erasures}", far=True)
         erasures = (await self.signals()).erasures
         return Removals(forgotten, frozenset(row[0] for row in sessions), dict(map(tuple, persons)), erasures)
 
@@ -479,13 +568,13 @@ class Store(ABC):
     async def setting(self, name: str, value: str | None) -> str | None:
         """Return the stored value of a setting; if there is none, store `value` first."""
         if value is not None:
-            await self._do(("INSERT INTO settings VALUES(?,?) ON CONFLICT DO NOTHING", name, value))
-        rows = await self._ask("SELECT value FROM settings WHERE name=?", name)
+            await self._do(("INSERT INTO {settings} VALUES(?,?) ON CONFLICT DO NOTHING", name, value))
+        rows = await self._ask("SELECT value FROM {settings} WHERE name=?", name)
         return str(rows[0][0]) if rows else None
 
     async def set_setting(self, name: str, value: str, signal: bool = False) -> None:
         """Store another value of a setting; with `signal`, replicas read the register again."""
-        signals = [("UPDATE counters SET count=count+1 WHERE name='changed'",)] if signal else []
+        signals = [("UPDATE {counters} SET count=count+1 WHERE name='changed'",)] if signal else []
         await self._do((_PUT_SETTING, name, value), *signals)
 
     async def probe(self) -> None:
@@ -498,18 +587,20 @@ class Store(ABC):
 
     async def service_settings(self) -> dict[str, Any]:
         """Return the settings that the service last ran with (floor, window, horizon ...)."""
-        rows = await self._ask("SELECT name, value FROM settings WHERE name LIKE ?", f"{_SERVED}%")
+        rows = await self._ask("SELECT name, value FROM {settings} WHERE name LIKE ?", f"{_SERVED}%")
         return {name.removeprefix(_SERVED): json.loads(value) for name, value in map(tuple, rows)}
 
-    async def set_service_settings(self, values: Mapping[str, Any]) -> None:
-        """Store settings of the service as JSON; those that are not named stay."""
-        await self._do(*[(_PUT_SETTING, _SERVED + name, json.dumps(value)) for name, value in values.items()])
+    async def set_service_settings(self, values: Mapping[str, Any], signal: bool = False) -> None:
+        """Store settings of the service as JSON; those that are not named stay. With `signal`, replicas follow."""
+        signals = [("UPDATE {counters} SET count=count+1 WHERE name='changed'",)] if signal else []
+        puts = [(_PUT_SETTING, _SERVED + name, json.dumps(value)) for name, value in values.items()]
+        await self._do(*puts, *signals)
 
     # Arms
 
     async def arms(self) -> list[ArmRow]:
         """Return every arm in the order of the numbers."""
-        rows = await self._ask("SELECT label, open FROM arms ORDER BY arm")
+        rows = await self._ask("SELECT label, open FROM {arms} ORDER BY arm")
         return [ArmRow(json.loads(label), ArmState(state)) for label, state in map(tuple, rows)]
 
     async def set_arms(self, labels: Sequence[Label], after: int | None = None) -> bool:
@@ -517,7 +608,7 @@ class Store(ABC):
 
         With `after`, only if `Signals.arms` is that number; return whether it was.
         """
-        statements = ("UPDATE arms SET open=0 WHERE open=1",), *self._arm_rows(labels, ArmState.OPEN, _PUT_STATE)
+        statements = ("UPDATE {arms} SET open=0 WHERE open=1",), *self._arm_rows(labels, ArmState.OPEN, _PUT_STATE)
         return (await self._do(_count("arms", after), *statements, far=True, guarded=True))[0] == 1
 
     async def put_arm(self, label: Label, state: ArmState, after: int | None = None) -> bool:
@@ -533,57 +624,59 @@ class Store(ABC):
         is_open = state is ArmState.OPEN
         have = {arm.label for arm in await self.arms() if not (is_open and arm.state is ArmState.KNOWN)}
         missing = [label for label in labels if label not in have]
-        new = self._arm_rows(missing, state, "UPDATE SET open=1 WHERE arms.open=2" if is_open else "NOTHING")
+        new = self._arm_rows(missing, state, "UPDATE SET open=1 WHERE {arms}.open=2" if is_open else "NOTHING")
         if new:
             await self._do(_count("arms"), *new, far=True)
 
     def _arm_rows(self, labels: Sequence[Label], state: ArmState, on_conflict: str) -> list[Statement]:
-        add = f"INSERT INTO arms VALUES((SELECT count(*) FROM arms), ?, ?) ON CONFLICT(label) DO {on_conflict}"
+        add = f"INSERT INTO {{arms}} VALUES((SELECT count(*) FROM {{arms}}), ?, ?) ON CONFLICT(label) DO {on_conflict}"
         return [(add, json.dumps(label), int(state)) for label in labels]
 
     # Versions and the register
 
     async def add_version(self, version: str, body: bytes, at: float, note: str) -> None:
         """Store the file of a version."""
-        put = "INSERT INTO policies VALUES(?,?,?,?) ON CONFLICT DO NOTHING"
+        put = "INSERT INTO {policies} VALUES(?,?,?,?) ON CONFLICT DO NOTHING"
         await self._do((put, version, at, note, body), far=True)
 
     async def remove_version(self, version: str) -> bool:
         """Delete a version that the latest entry of the register does not name; return whether one was deleted."""
         query = (
-            "DELETE FROM policies WHERE version=? AND NOT EXISTS (SELECT 1 FROM register WHERE number=(SELECT "
-            "max(number) FROM register) AND (active=policies.version OR canary=policies.version))"
+            "DELETE FROM {policies} WHERE version=? AND NOT EXISTS (SELECT 1 FROM {register} WHERE number=(SELECT "
+            "max(number) FROM {register}) AND (active={policies}.version OR canary={policies}.version))"
         )
         # The counter changes, so that no promotion that has read the version before puts it in force afterwards.
         return (await self._do(_count("register"), (query, version), far=True))[1] == 1
 
     async def version(self, version: str) -> bytes | None:
         """Return the file of a version."""
-        rows = await self._ask("SELECT body FROM policies WHERE version=?", version, far=True)
+        rows = await self._ask("SELECT body FROM {policies} WHERE version=?", version, far=True)
         return bytes(rows[0][0]) if rows else None
 
     async def versions(self) -> list[VersionRow]:
         """Return all versions, the newest first."""
-        return [VersionRow(*row) for row in await self._ask("SELECT version, at, note FROM policies ORDER BY at DESC")]
+        return [
+            VersionRow(*row) for row in await self._ask("SELECT version, at, note FROM {policies} ORDER BY at DESC")
+        ]
 
     async def add_rollout(self, rollout: Rollout, after: int | None = None, opens: Sequence[Label] = ()) -> bool:
         """Add an entry to the register; with it, open those of the arms `opens` that are known.
 
         With `after`, only if `Signals.register` is that number; return whether it was.
         """
-        put = "INSERT INTO register(active, canary, share, at, note) VALUES(?,?,?,?,?)"
-        open_known = "UPDATE arms SET open=1 WHERE open=2 AND label {among}"
+        put = "INSERT INTO {register}(active, canary, share, at, note) VALUES(?,?,?,?,?)"
+        open_known = "UPDATE {arms} SET open=1 WHERE open=2 AND label {among}"
         arms = [(open_known, json.dumps([json.dumps(label) for label in opens])), _count("arms")] if opens else []
         return (await self._do(_count("register", after), (put, *rollout), *arms, guarded=True))[0] == 1
 
     async def rollouts(self, limit: int) -> list[Rollout]:
         """Return the last entries of the register, the newest first."""
-        query = "SELECT active, canary, share, at, note FROM register ORDER BY number DESC LIMIT ?"
+        query = "SELECT active, canary, share, at, note FROM {register} ORDER BY number DESC LIMIT ?"
         return [Rollout(*row) for row in await self._ask(query, limit)]
 
     async def signals(self) -> Signals:
         """Return the counters; raise `InvalidFile` if a newer program has migrated the store."""
-        query = "SELECT name, count FROM counters UNION ALL SELECT 'schema', {schema}"
+        query = "SELECT name, count FROM {counters} UNION ALL SELECT 'schema', {schema}"
         counts = dict(map(tuple, await self._ask(query)))
         migrations(counts.pop("schema"), "the store")
         return Signals(**counts)
@@ -591,7 +684,10 @@ class Store(ABC):
     # Queries over many sessions
 
     async def rows(self, since: float, until: float) -> list[LogRow]:
-        """Return steps with their rewards of the sessions that began in a span of time, by session and step."""
+        """Return steps with their rewards of the sessions that began in a span of time, by session and step.
+
+        Sessions with a forced arm are left out: nothing learns from them.
+        """
         query = (
             "WITH s AS (SELECT {key}, at AS began FROM {steps} WHERE step=0 AND at>=? AND at<?) "
             "SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, d.explored, d.fallback, s.began, "
@@ -599,7 +695,9 @@ class Store(ABC):
             "n.person, n.features FROM s JOIN {people} n ON n.{key}=s.{key} {first} JOIN {steps} d ON d.{key}=s.{key} "
             "LEFT JOIN {rewards} r ON r.{key}=d.{key} AND r.step=d.step ORDER BY s.began, n.session, d.step"
         )
-        return list(map(LogRow._make, await self._ask(query, since, until, far=True)))
+        found = list(map(LogRow._make, await self._ask(query, since, until, far=True)))
+        forced = {row.session for row in found if row.fallback == FORCED}
+        return [row for row in found if row.session not in forced] if forced else found
 
     async def days(self) -> list[DayState]:
         """Return the days on which rewarded sessions began, in order."""
@@ -614,7 +712,8 @@ class Store(ABC):
         query = (
             "WITH s AS (SELECT {key}, at AS began FROM {steps} WHERE step=0 AND at>=?), t AS (SELECT min(d.policy) AS "
             "policy, CAST({floor}(min(s.began) / CAST(? AS FLOAT)) AS INT) AS began, count(*) AS steps, "
-            "coalesce(sum(r.reward), 0.0) AS reward, sum(d.explored) AS explored, sum(d.fallback) AS fallback "
+            "coalesce(sum(r.reward), 0.0) AS reward, sum(d.explored) AS explored, "
+            "sum(CASE d.fallback WHEN 1 THEN 1 ELSE 0 END) AS fallback "
             "FROM s JOIN {steps} d ON d.{key}=s.{key} LEFT JOIN {rewards} r ON r.{key}=d.{key} AND r.step=d.step "
             "GROUP BY s.{key}) SELECT policy, began, count(*), CAST(sum(steps) AS BIGINT), sum(reward), "
             "sum(reward * reward), CAST(sum(steps * steps) AS FLOAT), CAST(sum(explored) AS BIGINT), "
@@ -642,13 +741,13 @@ class Store(ABC):
         return [row[0] for row in await self._ask(query, 10 * limit, limit)]
 
 
-_PUT_SETTING = "INSERT INTO settings VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value"
+_PUT_SETTING = "INSERT INTO {settings} VALUES(?,?) ON CONFLICT(name) DO UPDATE SET value=excluded.value"
 _PUT_STATE = "UPDATE SET open=excluded.open"
 
 
 def _count(counter: str, after: int | None = None) -> Statement:
     """Return the statement that increments a counter, if it is `after`; its row locks out other such transactions."""
-    text = "UPDATE counters SET count=count+1 WHERE name=?"
+    text = "UPDATE {counters} SET count=count+1 WHERE name=?"
     return (text, counter) if after is None else (f"{text} AND count=?", counter, after)
 
 

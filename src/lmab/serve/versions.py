@@ -24,11 +24,13 @@ from ..planning.point_based import PointBased
 from ..planning.problem import Plan, policy_of
 from ..policies.belief_policies import Uniform
 from ..policies.policy import Compact, Policy, underlying_bandit
+from ..policies.ranking import Ranking
 from ..policies.wrappers import Exploring
 from .messages import Label, Problem
 from .stores import ArmRow, Store
 
 UNIFORM = "uniform"  # the version of a service that starts without a policy
+HOLDOUT = "holdout"  # the version of the sessions that always get the popularity ranking
 _WARMED = 100  # steps of a session that are played when a version is loaded
 _MOST_EXPLORED = 0.9  # Most decisions that explore, as a share, where floors by arm meet new arms.
 
@@ -99,6 +101,14 @@ def uniform_version(defaults: Defaults) -> Version:
         raise Problem("no-policy", "the service has no policy and no horizon: give one of them when it is started")
     values = None if defaults.values is None else frozenset(defaults.values)
     return Version(UNIFORM, None, defaults.horizon, defaults.repeats, (), 1.0, values)
+
+
+def holdout_version(popularity: Sequence[Label], active: Version) -> Version:
+    """Return the version that plays the popularity ranking without exploration, beside the version in force."""
+    if not popularity:
+        return replace(active, name=HOLDOUT, compact=None, labels=(), floor=1.0, left_out=())
+    ranking = Ranking(range(len(popularity)), horizon=active.horizon, repeats=active.repeats).compact()
+    return replace(active, name=HOLDOUT, compact=ranking, labels=tuple(popularity), floor=0.0, left_out=())
 
 
 def read_version(body: bytes, defaults: Defaults) -> Version:

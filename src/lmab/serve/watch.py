@@ -1,4 +1,4 @@
-"""What the team watches: metrics, the summary that the page draws, and one session step by step."""
+"""Summary that the dashboard draws, and one session step by step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import asyncio
 import json
 import math
 import time
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import LmabError
@@ -17,11 +15,10 @@ from ..planning.policies import VectorPolicy
 from ..policies.policy import Policy, underlying_bandit
 from .live import LiveSession, restore
 from .messages import HistoryStep, SessionHistory
+from .metrics import REFITS, Times
 from .service import Service
-from .stores import GAP, ArmCount, ArmState, Bucket, Decision, StoredStep
+from .stores import FORCED, GAP, ArmCount, ArmState, Bucket, Decision, StoredStep
 
-BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
-REFITS = "refits"  # the setting that holds what the last refits found
 CANARY = "canary"  # the setting that holds what is known of the canary
 _DAY, _HOUR, _MINUTE = 86_400.0, 3600.0, 60.0
 _DAYS = 30  # that the page looks back
@@ -34,44 +31,11 @@ _NORMAL = 1.96  # Standard errors on each side of a 95% interval.
 _SHOWN = 1000  # steps of a session that are shown
 
 
-class Metrics:
-    """Requests by path and status, and how long decisions took, as the text that Prometheus reads."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[tuple[str, int]] = Counter()
-        self.latency = [0] * (len(BUCKETS) + 1)
-        self.seconds = 0.0
-
-    def decided(self, seconds: float) -> None:
-        """Count a decision and the time that it took."""
-        self.latency[bisect_left(BUCKETS, seconds)] += 1
-        self.seconds += seconds
-
-    def quantile(self, share: float) -> float | None:
-        """Return the upper end of the bucket that holds this quantile of the times; None before the first decision."""
-        below = list(accumulate(self.latency))
-        return (*BUCKETS, 10.0)[bisect_left(below, share * below[-1])] if below[-1] else None
-
-    def text(self, gauges: Mapping[str, float], counts: Mapping[str, float]) -> str:
-        """All metrics, with further gauges and counts of the service; every digit of a count is printed."""
-        lines = ["# TYPE lmab_requests_total counter"]
-        for (path, status), count in sorted(self.requests.items()):
-            lines.append(f'lmab_requests_total{{path="{path}",status="{status}"}} {count}')
-        lines.append("# TYPE lmab_decision_seconds histogram")
-        for end, below in zip((*map(str, BUCKETS), "+Inf"), accumulate(self.latency), strict=True):
-            lines.append(f'lmab_decision_seconds_bucket{{le="{end}"}} {below}')
-        lines += [f"lmab_decision_seconds_sum {self.seconds:.6f}", f"lmab_decision_seconds_count {sum(self.latency)}"]
-        for kind, values in (("counter", counts), ("gauge", gauges)):
-            for name, value in values.items():
-                lines += [f"# TYPE lmab_{name} {kind}", f"lmab_{name} {value!r}"]
-        return "\n".join(lines) + "\n"
-
-
 class Summaries:
     """Sums kept up to date: days that are over are summed once, whoever looks, and never on the event loop."""
 
-    def __init__(self, service: Service, metrics: Metrics) -> None:
-        self.service, self.metrics = service, metrics
+    def __init__(self, service: Service, times: Times) -> None:
+        self.service, self.times = service, times
         self._made: tuple[float, dict[str, Any]] = (-math.inf, {})
         self._days: dict[int, list[Bucket]] = {}  # by day; days that are over stay
         self._known: dict[str, dict[str, Any] | None] = {}  # what is known before a session, of the version in force
@@ -115,7 +79,7 @@ class Summaries:
             "canary": await service.register.record(CANARY),
             "known": await self._known_before(),
             "policy": service.register.rollout._asdict(),
-            "latency": {name: self.metrics.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))},
+            "latency": {name: self.times.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))},
         }
         ended = time.monotonic()
         self._made = (ended + max(_FRESH, _REST * (ended - began)), found)
@@ -225,7 +189,7 @@ def session_history(service: Service, rows: Sequence[StoredStep], live: LiveSess
     steps = []
     for index, (row, reward, _) in enumerate(rows):
         if index >= first:
-            chosen = labels[row.arm], reward, row.propensity, row.policy, bool(row.explored), bool(row.fallback)
+            chosen = labels[row.arm], reward, row.propensity, row.policy, bool(row.explored), row.fallback == 1
             steps.append(HistoryStep(row.step, *chosen, row.at, _belief(so_far), _why(row, labels)))
         so_far.rows.append(row)
     known = None if live.features is None else json.loads(live.features)
@@ -247,6 +211,8 @@ def _belief(live: LiveSession) -> list[float] | None:
 def _why(row: Decision, labels: Sequence[Any]) -> str:
     if row.preferred is not None:
         return f"your baseline; the policy would have played {labels[row.preferred]}"
+    if row.fallback == FORCED:
+        return "forced: the request named the arm, and nothing learns from the session"
     if row.fallback:
         return "a fallback: the policy could not be asked, so every allowed arm was equally likely"
     if row.explored:
