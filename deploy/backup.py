@@ -29,6 +29,9 @@ def back_up(store: Path, folder: Path, keep: int) -> Path:
             if answer != "ok":
                 raise sqlite3.DatabaseError(f"the copy is damaged: {answer}")
         draft.rename(folder / name)
+        note = "INSERT INTO settings VALUES('backup', ?) ON CONFLICT(name) DO UPDATE SET value=excluded.value"
+        with closing(sqlite3.connect(address, uri=True, timeout=10)) as source, source:
+            source.execute(note, (repr(time.time()),))  # the service shows it as lmab_last_backup_timestamp_seconds
     finally:
         draft.unlink(missing_ok=True)
     for old in sorted(folder.glob(f"{store.stem}-*Z.db"))[:-keep]:

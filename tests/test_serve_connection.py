@@ -399,8 +399,8 @@ def test_each_lane_gives_the_same_responses(tmp_path, lane):
             async with served(str(tmp_path / name), policy_bytes(), tokens=("secret decide",), clock=Clock()) as client:
                 found.append(await play(client, how))
         assert found[0] == found[1]
-        assert found[0][-1]["/v1/decide", 200] == 3
-        assert found[0][-1]["refused", 401] == 1
+        assert found[0][-1]["default", "/v1/decide", 200] == 3
+        assert found[0][-1]["default", "/v1/decide", 401] == 1
 
     asyncio.run(scenario())
 

@@ -19,7 +19,7 @@ import typer
 from serving import go, policy_bytes, served
 
 from lmab.cli.app import app
-from lmab.serve.metrics import REFITS
+from lmab.serve.metrics import BACKUP, REFITS
 from lmab.serve.stores import PASSWORD_FILE
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -161,7 +161,10 @@ def test_the_unit_backs_up_the_store_of_the_service():
 async def _metrics(where: str) -> set[str]:
     async with served(where, policy_bytes()) as client:
         await client.told("a", 0)
-        await client.service.store.set_setting(REFITS, '[{"at": 1}, {"at": 1234567.5}]')
+        refits = '[{"at": 1}, {"at": 1234567.5, "outcome": "kept", "seconds": 3.5}]'
+        await client.service.store.set_setting(REFITS, refits)
+        await client.service.store.set_setting(BACKUP, "1234567.5")
+        await client.decide("a", 7)
         text = (await client.http.get("/metrics")).text
         return set(re.findall(r"^(lmab_\w+)", text, re.M))
 
@@ -178,12 +181,23 @@ def test_rules_and_dashboard_ask_for_metrics_of_the_service(tmp_path):
     asked = [rule["expr"] for rule in rules] + [target["expr"] for panel in panels for target in panel["targets"]]
     for expression in asked:
         names = set(re.findall(r"\blmab_\w+", expression))
-        assert names, expression
+        assert names or "up{job=" in expression, expression
         assert names <= metrics, names - metrics
         assert expression.count("(") == expression.count(")")
     assert len({panel["id"] for panel in panels}) == len(panels)
     scrape = yaml.safe_load((DEPLOY / "prometheus" / "scrape.yml").read_text())
     assert scrape["rule_files"] == ["lmab.rules.yml"]
+    runbook = (DEPLOY.parent / "docs" / "runbook.md").read_text()
+    sections = re.findall(r"^### (\w+)$", runbook, re.M)
+    assert [rule["alert"] for rule in rules] == sections
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"].endswith(f"/runbook/#{rule['alert'].lower()}")
+    assert set(re.findall(r"`(lmab_\w+)`", runbook)) <= metrics
+    for words in re.findall(r"`lmab ([^`]+)`", runbook):
+        if "--" in words:
+            name, options = words.split()[0], set(re.findall(r"--[a-z-]+", words))
+            known = {one for parameter in typer.main.get_command(app).commands[name].params for one in parameter.opts}
+            assert options <= known, words
 
 
 def test_the_proxies_pass_on_to_the_port_and_keep_metrics_inside():
