@@ -30,10 +30,10 @@ RUNNER = CliRunner()
 
 
 def test_rewards_and_lists_are_read(tmp_path):
-    assert command._values("0,1") == (0.0, 1.0)
-    assert command._values("any") is None
+    assert command.values_of("0,1") == (0.0, 1.0)
+    assert command.values_of("any") is None
     with pytest.raises(InvalidArgument, match="--rewards must be numbers with commas"):
-        command._values("yes,no")
+        command.values_of("yes,no")
     path = tmp_path / "arms.txt"
     path.write_text("tea\n\n milk \n")
     assert lines_of(path) == ("tea", "milk")
@@ -47,10 +47,10 @@ def test_rewards_and_lists_are_read(tmp_path):
 
 @pytest.mark.parametrize(("text", "seconds"), [("400d", 400 * 86_400.0), ("1.5h", 5400.0), ("2m", 120.0), ("9s", 9.0)])
 def test_ages_are_read(text, seconds):
-    assert command._seconds(text) == seconds
+    assert command.seconds_of(text) == seconds
     for wrong in ("", "400", "d", "-1d", "0d", "nand", "infd"):
         with pytest.raises(InvalidArgument, match="--keep must be a number above 0 and a unit"):
-            command._seconds(wrong)
+            command.seconds_of(wrong)
 
 
 def test_no_password_is_printed(monkeypatch):

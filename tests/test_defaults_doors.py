@@ -230,6 +230,8 @@ ELSEWHERE = {
     ("fit", "--check"): "test_cli_practice.py",
     ("serve", "--check"): "test_cli_serve.py",
     ("experiments", "--json"): "test_serve_experiments.py",
+    ("export", "--experiment"): "test_cli_export.py",
+    ("export", "--format"): "test_cli_export.py",
     ("refit", "--experiment"): "test_serve_experiments.py",
     ("fit", "--verbose"): "test_cli_verdicts.py",
     ("compare", "--gain"): "test_a_gain_of_two_percent_is_counted_for",

@@ -245,7 +245,7 @@ def test_a_change_by_a_refit_or_another_replica_is_logged(event_store, caplog):
             with caplog.at_level("INFO", "lmab.serve"):
                 await client.service.register.refresh()
                 await client.service.register.refresh()
-            assert caplog.messages.count(f"in force: {active}, canary: other at 0 (refit)") == 1
+            assert caplog.messages.count(f"default: in force: {active}, canary: other at 0 (refit)") == 1
 
     go(scenario())
 

@@ -131,7 +131,8 @@ def test_a_text_that_the_policy_does_not_know_is_marked_and_counted(event_store)
                 assert "unknown_features" not in await client.told(session, 0, features=features)
             first = await client.told("x", 0, features=unknown)
             assert first["unknown_features"] == ["country"]
-            assert "\nlmab_unknown_features_total 1\n" in (await client.http.get("/metrics")).text
+            line = 'lmab_unknown_features_total{experiment="default"} 1'
+            assert f"\n{line}\n" in (await client.http.get("/metrics")).text
             client.service._live.clear()
             assert await client.told("x", 0, features=unknown) == first
             assert (await client.told("x", 1, 1.0))["unknown_features"] == ["country"]

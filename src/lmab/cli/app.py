@@ -38,6 +38,7 @@ MENU = {
     "report": (_FLOW, "Write an HTML page about a model and a policy."),
     "serve": (_LIVE, "Serve decisions for live sessions over HTTP."),
     "experiments": (_LIVE, "List, create, change and archive the experiments of a store."),
+    "export": (_LIVE, "Export the decisions of a store for analysts."),
     "refit": (_LIVE, "Fit the next policy to the sessions that the service kept."),
     "simulate": (_RESEARCH, "Simulate sessions of a bandit and write them as a log."),
 }

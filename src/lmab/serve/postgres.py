@@ -195,13 +195,15 @@ class PostgresStore(Store):
 
     tables: ClassVar = {
         "steps": "decisions", "rewards": "rewards", "people": "decisions", "labelled": "labelled",
-        "by_person": "decisions_person", "by_time": "decisions_at", **stores.SHARED,
+        "exported": "exported", "by_person": "decisions_person", "by_time": "decisions_at", **stores.SHARED,
     }  # fmt: skip
     dialect: ClassVar = {
         "key": "session", "latest": "at", "first": "AND n.step=0", "floor": "floor",
         "among": "IN (SELECT json_array_elements_text(?::json))", "schema": "version FROM lmab_schema",
+        "label": "(a.label::json #>> '{}')", "preferred": "(p.label::json #>> '{}')",
     }  # fmt: skip
     creation = _TABLES
+    view = f"CREATE OR REPLACE {stores.EXPORT_VIEW}"
     pause = 0.04
 
     def __init__(self, address: str) -> None:
@@ -244,6 +246,10 @@ class PostgresStore(Store):
                         await db.execute(statement.format(**names))
                 for statement in stores.ADDITIONS:
                     await db.execute(statement)
+                if not await db.fetchval("SELECT to_regclass('exported') IS NOT NULL"):
+                    for experiment in experiments:
+                        names = stores.table_names(self.tables, experiment) | self.dialect
+                        await db.execute(self.view.format(**names))
                 if version != stores.SCHEMA_VERSION:
                     await db.execute("UPDATE lmab_schema SET version=$1", stores.SCHEMA_VERSION)
 
@@ -251,6 +257,9 @@ class PostgresStore(Store):
             return
         await self._writers.run(bring_up_to_date)
         self._open = True
+
+    async def open_to_read(self) -> None:
+        self._open = False  # connections are made by queries, and `write` refuses
 
     async def close(self) -> None:
         if self.experiment != stores.DEFAULT:

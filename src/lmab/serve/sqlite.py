@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import chain
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from ..errors import InvalidFile
 from . import stores
@@ -73,13 +74,14 @@ _TABLES = (  # of version 4: later versions are made by migrations
 )
 _NAMES = {
     "steps": "steps", "rewards": "step_rewards", "people": "sessions", "decided": "decisions", "rewarded": "rewards",
-    "labelled": "labelled", "by_person": "sessions_person", "by_time": "steps_at", **stores.SHARED,
+    "labelled": "labelled", "exported": "exported", "by_person": "sessions_person", "by_time": "steps_at",
+    **stores.SHARED,
 }  # fmt: skip
 
 
 def make_tables(db: sqlite3.Connection, path: str = "the file", create: bool = True) -> None:
     """Bring the tables up to date, or make those of an empty file; refuse tables of a newer version."""
-    if _version(db) == stores.SCHEMA_VERSION and _has_experiments(db):
+    if _version(db) == stores.SCHEMA_VERSION and _is_complete(db):
         return
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -87,13 +89,15 @@ def make_tables(db: sqlite3.Connection, path: str = "the file", create: bool = T
         if version == 0 and n_tables == 0 and not create:
             raise InvalidFile(f"{path}: there is no store in this file; `lmab serve` makes it")
         tables = _TABLES if version == 0 and n_tables == 0 else ()
-        found = db.execute("SELECT name FROM experiments").fetchall() if _has_experiments(db) else [(stores.DEFAULT,)]
+        found = db.execute("SELECT name FROM experiments").fetchall() if _is_complete(db) else [(stores.DEFAULT,)]
         for (experiment,) in found:
             names = stores.table_names(_NAMES, experiment)
             for statement in (*tables, *stores.migrations(stores.FIRST_VERSION if tables else version, path)):
                 db.execute(statement.format(**names))
         for statement in stores.ADDITIONS:
             db.execute(statement)
+        for (experiment,) in found:
+            db.execute(SqliteStore.view.format(**stores.table_names(_NAMES, experiment), **SqliteStore.dialect))
         db.execute(f"PRAGMA user_version={stores.SCHEMA_VERSION}")
         db.execute("COMMIT")
     except BaseException:
@@ -101,8 +105,8 @@ def make_tables(db: sqlite3.Connection, path: str = "the file", create: bool = T
         raise
 
 
-def _has_experiments(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name='experiments'").fetchone() is not None
+def _is_complete(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name='exported'").fetchone() is not None
 
 
 def _version(db: sqlite3.Connection) -> int:
@@ -239,8 +243,11 @@ class SqliteStore(Store):
     dialect: ClassVar = {
         "key": "number", "latest": "number", "first": "", "floor": "", "among": "IN (SELECT value FROM json_each(?))",
         "schema": "user_version FROM pragma_user_version",
+        "label": "json_extract('[' || a.label || ']', '$[0]')",
+        "preferred": "json_extract('[' || p.label || ']', '$[0]')",
     }  # fmt: skip
     creation = _TABLES
+    view = f"CREATE {stores.EXPORT_VIEW}".replace("VIEW", "VIEW IF NOT EXISTS", 1)
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -260,6 +267,16 @@ class SqliteStore(Store):
 
     async def open(self, create: bool = True) -> None:
         await self._in(self._writer, self._connect, create)
+
+    async def open_to_read(self) -> None:
+        def connect() -> None:
+            address = f"file:{quote(os.path.abspath(self.path))}?mode=ro"
+            self._near = self._far = sqlite3.connect(address, uri=True, check_same_thread=False, timeout=10.0)
+
+        try:
+            await self._in(self._far_reader, connect)
+        except sqlite3.OperationalError:
+            raise InvalidFile(f"{self.path}: there is no such store; `lmab serve` makes it") from None
 
     def _connect(self, create: bool) -> None:
         if self._db is not None:

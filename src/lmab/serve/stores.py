@@ -364,6 +364,21 @@ ADDITIONS = (
 SHARED = {  # tables that have the same columns in both databases
     name: name for name in ("settings", "arms", "policies", "register", "signals", "counters", "tombstones", "erasures")
 }
+# Columns of the view `exported` of every experiment, and of `lmab export`: one row for each decision.
+EXPORTED = {
+    "session": "n.session", "person": "n.person", "features": "n.features", "began": "s.at", "step": "d.step",
+    "arm": "{label}", "propensity": "d.propensity", "preferred": "{preferred}", "explored": "d.explored",
+    "fallback": "CASE d.fallback WHEN 1 THEN 1 ELSE 0 END",
+    "forced": f"CASE d.fallback WHEN {FORCED} THEN 1 ELSE 0 END",
+    "version": "d.policy", "decided": "d.at", "allowed": "d.allowed", "reward": "r.reward", "rewarded": "r.at",
+    "defaulted": "r.defaulted",
+}  # fmt: skip
+EXPORT_VIEW = (
+    f"VIEW {{exported}} AS SELECT {', '.join(f'{source} AS {name}' for name, source in EXPORTED.items())} "
+    "FROM {steps} s JOIN {people} n ON n.{key}=s.{key} {first} JOIN {steps} d ON d.{key}=s.{key} "
+    "JOIN {arms} a ON a.arm=d.arm LEFT JOIN {arms} p ON p.arm=d.preferred "
+    "LEFT JOIN {rewards} r ON r.{key}=d.{key} AND r.step=d.step WHERE s.step=0"
+)
 SCHEMA_VERSION = max(MIGRATIONS)
 FIRST_VERSION = min(MIGRATIONS) - 1
 
@@ -399,6 +414,7 @@ class Store(ABC):
     tables: ClassVar[Mapping[str, str]]
     dialect: ClassVar[Mapping[str, str]]
     creation: ClassVar[Sequence[str]]  # statements that make the tables of an experiment, of the first version
+    view: ClassVar[str]  # statement that makes the view `exported` of an experiment if there is none
     names: Mapping[str, str]
     experiment = DEFAULT
     address = ""  # of a database, with the password
@@ -417,6 +433,21 @@ class Store(ABC):
     @abstractmethod
     async def open(self, create: bool = True) -> None:
         """Connect; migrate tables of an older version, refuse newer ones, and make those of a new store if `create`."""
+
+    @abstractmethod
+    async def open_to_read(self) -> None:
+        """Connect without the right to change anything; `check_tables` says whether queries can be answered."""
+
+    async def check_tables(self) -> None:
+        """Raise `InvalidFile` if the store has tables of another release than this program."""
+        try:
+            await self.signals()
+            await self._ask("SELECT 1 FROM {exported} LIMIT 1")
+        except NewerStore:
+            raise
+        except Exception as error:
+            text = "has no tables of this release: `lmab serve` or `lmab refit` of this release brings them up to date"
+            raise InvalidFile(f"the store {text} ({type(error).__name__})") from None
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -462,7 +493,7 @@ class Store(ABC):
             return False
         view = self.of(name)
         updates = migrations(FIRST_VERSION, "the store")
-        statements = [(text,) for text in (*self.creation, *updates)]
+        statements = [(text,) for text in (*self.creation, *updates, self.view)]
         await view._do(("INSERT INTO experiments VALUES(?,?,0)", name, at), *statements)
         return True
 
@@ -698,6 +729,12 @@ class Store(ABC):
         found = list(map(LogRow._make, await self._ask(query, since, until, far=True)))
         forced = {row.session for row in found if row.fallback == FORCED}
         return [row for row in found if row.session not in forced] if forced else found
+
+    async def exported(self, since: float, until: float) -> list[tuple[Any, ...]]:
+        """Return the rows of the view `exported` of the sessions that began in a span of time."""
+        chosen = f"SELECT {', '.join(EXPORTED)} FROM {{exported}} WHERE began>=? AND began<?"
+        query = f"{chosen} ORDER BY began, session, step"
+        return list(map(tuple, await self._ask(query, since, until, far=True)))
 
     async def days(self) -> list[DayState]:
         """Return the days on which rewarded sessions began, in order."""
