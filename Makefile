@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
 SEEDS ?= 1 2
+PIN := --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 N ?= 200  # faults of `make mutants`
 unexport PYTHONDONTWRITEBYTECODE  # tests start many programs, which would each compile the whole package
 
-.PHONY: demo test check suite near quick times coverage slow without-paper gpu mutants floors dist bench figures docs manual pictures browser reproduction clean
+.PHONY: demo test check suite near quick times coverage slow without-paper gpu mutants floors dist pins bench figures docs manual pictures browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -75,7 +76,14 @@ dist:                              ## wheel and sdist: built, installed in empty
 	tar --extract --gzip --strip-components 1 --file dist/*.tar.gz --directory build/dist/unpacked
 	$(PYTHON) -m venv build/dist/sdist
 	build/dist/sdist/bin/python -m pip install --quiet 'build/dist/unpacked[dev]'
+	build/dist/sdist/bin/python deploy/sbom.py deploy/refit.txt dist/sbom.json
 	cd build/dist/unpacked && ../sdist/bin/python -m pytest -m "not slow" $(TWO)
+
+pins:                              ## deploy/serve.txt and deploy/refit.txt: what the images install, with hashes
+	$(PYTHON) -m venv $(VENV)-uv
+	$(VENV)-uv/bin/python -m pip install --quiet uv
+	$(VENV)-uv/bin/uv pip compile --quiet $(PIN) deploy/serve.in -o deploy/serve.txt
+	$(VENV)-uv/bin/uv pip compile --quiet $(PIN) pyproject.toml --extra postgres --extra export -o deploy/refit.txt
 
 bench: $(VENV)/.installed-bench    ## speed beside the peers: rows stored, figures of README and pages brought up to date
 	$(BIN)/python -m benchmarks --store

@@ -9,6 +9,8 @@ import os
 import re
 import runpy
 import shlex
+import shutil
+import socket
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -20,6 +22,7 @@ from serving import go, policy_bytes, served
 
 from lmab.cli.app import app
 from lmab.serve.metrics import BACKUP, REFITS
+from lmab.serve.run import notify_manager
 from lmab.serve.stores import PASSWORD_FILE
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -39,7 +42,7 @@ def check_command(words: list[str]) -> None:
 
 
 def unit(name: str) -> configparser.ConfigParser:
-    found = configparser.ConfigParser(strict=True, interpolation=None)
+    found = configparser.ConfigParser(strict=False, interpolation=None)  # SystemCallFilter comes twice
     found.optionxform = str  # type: ignore[assignment]
     found.read_string((DEPLOY / "systemd" / name).read_text())
     return found
@@ -54,6 +57,30 @@ def test_units_run_commands_that_exist(name):
     assert (service["User"], service["UMask"]) == ("lmab", "0077")
     cache = service["Environment"].removeprefix("NUMBA_CACHE_DIR=")  # nothing else can be written under ProtectSystem
     assert Path(cache).parts[:4] == ("/", "var", "lib", service["StateDirectory"])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("name", ["lmab.service", "lmab-refit.service", "lmab-backup.service"])
+def test_units_are_hardened(name):
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(DEPLOY / "systemd" / name)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    level = re.search(r"Overall exposure level for \S+: ([0-9.]+)", ended.stdout)
+    assert level is not None, ended.stdout + ended.stderr
+    assert float(level[1]) < 3.0
+
+
+def test_the_manager_is_notified_once_requests_are_accepted(tmp_path, monkeypatch):
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        notify_manager("READY=1")  # without the variable nothing is sent
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        notify_manager("READY=1")
+        assert manager.recv(100) == b"READY=1"
+        manager.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            manager.recv(100)
+    assert unit("lmab.service")["Service"]["Type"] == "notify"
 
 
 @pytest.mark.parametrize("name", ["lmab-refit", "lmab-backup"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 
 _on_compilation: list[Callable[[], None]] = []
@@ -26,8 +27,19 @@ def announce_compilation() -> None:
 
 
 @cache
+def compiles() -> bool:
+    """Return whether Numba is installed."""
+    return find_spec("numba") is not None
+
+
+@cache
 def kernel(name: str) -> ModuleType:
-    """Return the compiled module `name`: "em", "gibbs", "planning", "planning_search" or "sums"."""
+    """Return the compiled module `name`: "em", "gibbs", "planning", "planning_search" or "sums".
+
+    Without Numba, "planning" is `acting`, which has what a saved policy acts with.
+    """
+    if name == "planning" and not compiles():
+        return importlib.import_module(f"{__name__}.acting")
     return importlib.import_module(f"{__name__}.compiled.{name}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -110,6 +111,8 @@ def main() -> None:
     service, 130 when stopped by Ctrl-C.
     """
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if asked == "serve":  # until the service reads its tokens again, a reload has nothing to do
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         if asked in MENU:
             _announce()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import ipaddress
 import json
@@ -10,6 +11,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -242,7 +244,25 @@ def run(running: Any) -> None:
     signal.signal(signal.SIGHUP, running.reload_tokens)
     warm_up()
     tame_garbage_collection()
+    said = running.announce
+
+    def announce(address: str) -> None:
+        notify_manager("READY=1")
+        if said is not None:
+            said(address)
+
+    running.announce = announce
     running.run()  # with uvloop, if it is installed
+    notify_manager("STOPPING=1")
+
+
+def notify_manager(state: str) -> None:
+    """Tell systemd the state of the process, if it has asked for that (`Type=notify`)."""
+    if not (address := os.environ.get("NOTIFY_SOCKET", "")):
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.connect("\0" + address[1:] if address.startswith("@") else address)
+        manager.send(state.encode())
 
 
 def tame_garbage_collection() -> None:

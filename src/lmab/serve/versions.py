@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .._kernel import compiles
 from .._shapes import Array, Bool, Float
 from ..errors import LmabError
 from ..estimation.result import estimate_of
@@ -135,6 +136,8 @@ async def stored_version(store: Store, name: str, defaults: Defaults) -> Version
 
 def warm_up() -> None:
     """Load and play a small plan, so that the first version that comes later finds its modules and kernels loaded."""
+    if not compiles():
+        return
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.lmab"
