@@ -63,6 +63,9 @@ def export(
 
 async def _write(door: Any, where: str, experiment: str, span: tuple[float, float], text: TextIO) -> int:
     """Write the rows of an experiment as CSV, some thousands at a time; return their number."""
+    from ..serve.export import spans
+    from ..serve.stores import EXPORTED
+
     store, n_rows = door.open_store(where), 0
     await store.open_to_read()
     try:
@@ -71,8 +74,8 @@ async def _write(door: Any, where: str, experiment: str, span: tuple[float, floa
         if experiment not in known:
             raise InvalidArgument(f"--experiment must be one of {', '.join(known)}; got {experiment!r}")
         view, table = store.of(experiment), csv.writer(text, lineterminator="\n")
-        table.writerow(door.EXPORTED)
-        for part in await door.spans(view, *span):
+        table.writerow(EXPORTED)
+        for part in await spans(view, *span):
             rows = await view.exported(*part)
             table.writerows(rows)
             n_rows += len(rows)

@@ -2,7 +2,6 @@
 
 from .app import make_app as make_app
 from .export import OtherStore as OtherStore
-from .export import spans as spans
 from .logs import configure_logs as configure_logs
 from .messages import Problem as Problem
 from .refit import RefitOptions as RefitOptions
@@ -15,7 +14,6 @@ from .run import run as run
 from .run import server as server
 from .service import Service as Service
 from .service import Settings as Settings
-from .stores import EXPORTED as EXPORTED
 from .stores import open_store as open_store
 from .stores import without_secrets as without_secrets
 from .versions import Defaults as Defaults
