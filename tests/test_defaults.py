@@ -60,6 +60,21 @@ def climbed(**options):
     return found.trace.tolist(), found.message
 
 
+class Ageing(lmab.components.Component):
+    """Sessions of which the last count most."""
+
+    name, n_rows = "ageing", 0
+
+    def session_weights(self, sessions):
+        return 0.5 ** (np.arange(len(sessions))[::-1] / 20)
+
+    def write(self, own, table):
+        return None
+
+    def update(self, own, memo, counts, ahead):
+        return own
+
+
 @cache
 def planned():
     """A fit and its plan; not made on import, because every process of a run imports every file."""
@@ -235,6 +250,7 @@ DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ),
     ("evaluate", lambda **o: off_policy(method="self-normalised", **o), "n_bootstrap", 1000, 50),
     ("fit", lambda **o: fitted(LOG, **o), "selected", "auto", True),
+    ("fit", lambda **o: fitted(LOG, **o), "components", (), (Ageing(),)),
     ("learn", lambda **o: asked_by_a_learner(**o), "time_limit", 60.0, 61.0),
     ("pack", lambda **o: read(OTHER, reader=pack, arm="item", reward="paid", **o), "session", "session", "user"),
     ("pack", lambda **o: read(OTHER, reader=pack, **o), "arm", "arm", "item"),

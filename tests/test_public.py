@@ -53,8 +53,8 @@ def test_a_name_from_one_level_down_is_found_there():
 
 
 DOORS = [
-    "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
-    "serve", "client", "theory", "experiment",
+    "data", "model", "policies", "moments", "components", "estimation", "planning", "evaluation", "learning",
+    "reporting", "testing", "serve", "client", "theory", "experiment",
 ]  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """lmab: short sessions with people of hidden type, from session logs to a provably near-optimal session policy.
 
 The names below are in the order of the flow: read a log, fit the types, plan, evaluate, report. Everything else is one
-level down: `lmab.data`, `lmab.model`, `lmab.policies`, `lmab.moments`, `lmab.estimation`, `lmab.planning`,
-`lmab.evaluation`, `lmab.learning`, `lmab.reporting`, `lmab.testing`, `lmab.theory`, `lmab.serve`, `lmab.client`.
+level down: `lmab.data`, `lmab.model`, `lmab.policies`, `lmab.moments`, `lmab.components`, `lmab.estimation`,
+`lmab.planning`, `lmab.evaluation`, `lmab.learning`, `lmab.reporting`, `lmab.testing`, `lmab.theory`, `lmab.serve`,
+`lmab.client`.
 """
 
 __version__ = "0.2.0"
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from . import _registry
 
 if _TYPE_CHECKING:
+    from . import components as components
     from . import data as data
     from . import estimation as estimation
     from . import evaluation as evaluation
@@ -87,8 +89,8 @@ _PUBLIC = (
 )
 _MODULE_OF = {name: module for module, names in _PUBLIC for name in names.split()}
 _PACKAGES = (
-    "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
-    "simulation", "theory", "serve", "client", "experiment", "gym", "errors",
+    "data", "model", "policies", "moments", "components", "estimation", "planning", "evaluation", "learning",
+    "reporting", "testing", "simulation", "theory", "serve", "client", "experiment", "gym", "errors",
 )  # fmt: skip
 
 #: The module that registers the class of each saved kind, so that a program imports only what a file needs.

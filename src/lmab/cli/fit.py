@@ -392,6 +392,8 @@ def _result_for_json(
         "converged": estimate.converged,
         "message": estimate.message,
         "selection": None if estimate.selection is None else _exposure_for_json(estimate.selection),
+        "components": {name: {"summary": one.summary, "table": one.table} for name, one in estimate.components.items()},
+        "candidates": [vars(one) for one in estimate.candidates],
         "heldout_by_types": None if curve is None else dict(zip(curve.n_types, curve.log_likelihood, strict=True)),
         "check": None if estimate.check is None else _check_for_json(estimate.check),
         "identifiability": {**vars(known), "sentences": known.sentences},
@@ -538,13 +540,10 @@ def _print_sizes(results: _Results) -> None:
 
 
 def _print_selection(results: _Results) -> None:
-    """Print the reason for the number of types, and selective exposure if the model includes it."""
+    """Print the reason for the number of types."""
     estimate = results.estimate
     if estimate.curve is not None:
         say(f"{_number_of_types(estimate, estimate.curve, verbose=results.verbose)}.")
-    if estimate.selection is not None:
-        sentence = estimate.selection.sentence if results.verbose else estimate.selection.plain
-        say(f"{sentence[0].upper()}{sentence[1:]}.")
 
 
 def _print_model(results: _Results) -> None:
@@ -567,7 +566,7 @@ def _print_model(results: _Results) -> None:
 
 
 def _print_features(results: _Results) -> None:
-    """Print the shares of types by feature value, the persistence of types, and the columns that are not used."""
+    """Print the shares of types by feature value, and the columns that are not used."""
     estimate = results.estimate
     for sentence in _unused_columns(estimate):
         say(sentence)
@@ -576,8 +575,19 @@ def _print_features(results: _Results) -> None:
         show_table("Shares of the types by feature", ["feature", "value", "types"], rows)
         for sentence in _omitted_values(estimate):
             say(sentence)
-    if estimate.type_prior is not None and estimate.type_prior.keep is not None:
-        say(f"Returning persons keep their type with probability {estimate.type_prior.keep:.2f}.")
+
+
+def _print_components(results: _Results) -> None:
+    """Print the summary of each component, of which the tables above say nothing; if verbose, all candidates."""
+    for name, component in results.estimate.components.items():
+        if name not in _IN_TABLES:
+            say(component.summary)
+    candidates = results.estimate.candidates
+    if results.verbose and candidates:
+        rows = [
+            [one.name, f"{one.gain:+.4f}", f"{one.stderr:.4f}", "yes" if one.selected else ""] for one in candidates
+        ]
+        show_table("Candidates on held-out sessions", ["", "gain per session", "standard error", "selected"], rows)
 
 
 def _print_sample_size(results: _Results) -> None:
@@ -603,9 +613,10 @@ def _print_statistics(results: _Results) -> None:
             say(sentence)
 
 
+_IN_TABLES = ("features", "leaving", "traits")  # components that sections of their own describe
 _SECTIONS = (
-    _print_verdict, _print_sizes, _print_selection, _print_model, _print_features, _print_sample_size,
-    _print_warnings, _print_statistics,
+    _print_verdict, _print_sizes, _print_selection, _print_model, _print_features, _print_components,
+    _print_sample_size, _print_warnings, _print_statistics,
 )  # fmt: skip
 
 

@@ -60,7 +60,13 @@ class GroupWeights(Weights):
     def write(self, own: Float[Array, "R k P"], table: Rows) -> None:
         table[WEIGHTS][:], table[FEATURES][:] = own[:, :1], own[:, 1:]
 
+    def update(self, own: Float[Array, "R k P"], memo: Any, counts: Rows, ahead: Rows) -> Float[Array, "R k P"]:
+        return np.concatenate([super().update(own[:, :1], memo, counts, ahead), own[:, 1:]], axis=1)
+
+    def project(self, trial: Float[Array, "R k P"], near: Float[Array, "R k P"]) -> Float[Array, "R k P"]:
+        return np.concatenate([super().project(trial[:, :1], near[:, :1]), near[:, 1:]], axis=1)
+
     def sample(
         self, own: Float[Array, "R k P"], memo: Any, counts: Rows, ahead: Rows, rng: np.random.Generator
     ) -> Float[Array, "R k P"]:
-        return np.concatenate([super().sample(own, memo, counts, ahead, rng)[:, :1], own[:, 1:]], axis=1)
+        return np.concatenate([super().sample(own[:, :1], memo, counts, ahead, rng), own[:, 1:]], axis=1)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .check import Gain as Gain
     from .check import Replay as Replay
     from .em import EM as EM
+    from .fitted_components import Candidate as Candidate
+    from .fitted_components import FittedComponent as FittedComponent
     from .log import Prior as Prior
     from .result import Capabilities as Capabilities
     from .result import Curve as Curve
@@ -34,6 +36,7 @@ __getattr__, __dir__, __all__ = attach(
         ".assumptions": "Assumption",
         ".check": "Calibration Check Gain Replay",
         ".em": "EM",
+        ".fitted_components": "Candidate FittedComponent",
         ".log": "Prior",
         ".result": "Capabilities Curve Estimate Estimator Progress Request Starts estimate_of finish",
         ".traits.surface": "Factors",

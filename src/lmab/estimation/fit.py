@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from .._html import count
 from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
-from ..components.features import FeatureWeights
+from ..components.component import Component
+from ..components.exposure import NAME as EXPOSURE
 from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
 from ..parallel import SERIAL, Threads, with_one_blas_thread
+from . import added, selection, step_effects, type_priors
 from . import leaving as who_leaves
-from . import selection, step_effects, type_priors
 from .assumptions import attrition, exposure, tested
 from .categorical import CategoricalLog
 from .check import Check
@@ -29,6 +31,7 @@ from .cross_validation import LEAST, informed
 from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
+from .fitted_components import Candidate, TriedCandidates
 from .leave_rates import LeavingLog
 from .log import Beside, Log, Prior
 from .passes import opened, require_backend
@@ -73,6 +76,7 @@ def fit(
     backend: Any = None,
     start: LatentBandit | None = None,
     selected: bool | str = "auto",
+    components: Sequence[Component] = (),
     check: bool = True,
 ) -> Estimate:
     """Fit a latent bandit to a log.
@@ -105,6 +109,8 @@ def fit(
             the log says. "auto": where the arms depend on the session, and rewards of held-out sessions are predicted
             better for it (`estimate.selection`); else the fit is what it was. True: always; False: never. Rewards must
             be on finitely many values. Propensities do not repair such a log; the site's segment as a feature does.
+        components: components of your own (`lmab.components.Component`), fitted together with the types, their prior
+            and a selected exposure, after the number of types is selected; `estimate.components` describes them.
         check: whether held-out sessions are asked about the types (`estimate.check`), which `lmab.plan` follows. Only
             fits under a learned prior are checked: the others are the paper's methods. The types of a checked fit come
             in the order of their weights, the largest first, unless they follow `start`.
@@ -181,6 +187,9 @@ def fit(
         result = replace(result, curve=curve, message=f"{result.message}; {curve}")
     if capabilities.is_checked and check and "start" not in where:
         result = largest_first(result)
+    result = replace(result, tried=TriedCandidates.of(_candidates(result)))
+    if components and not watch.stopped:
+        result = _with_components(result, method, components, rng=rng, backend=backend)
     if capabilities.is_checked and result.status is not Status.INTERRUPTED:
         found = tested(result.bandit, result.sessions)
         result = replace(result, tested=found if result.selection is None else explained(found))
@@ -317,6 +326,7 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
     if found is None:
         return result
     _warn(list(found.doubts))
+    result = result.with_candidates(*found.candidates)
     if found.type_prior is None:
         return replace(result, message="; ".join([result.message, *found.sentences]))
     status, ended = result.status, result.message
@@ -376,14 +386,15 @@ def _with_selection(
     found = exposure(result.bandit, result.sessions)
     if not always and not selection.asks(found.score, result.sessions, result.n_parameters):
         return result
-    base, coded = selection.Base(result.bandit, result.arm_prior), log
-    if result.type_prior is not None and result.type_prior.columns:
-        design, coefficients = type_priors.design_of(log, result.bandit, result.type_prior)
-        base = replace(base, design=design, coefficients=coefficients)
-        coded = log.coded(log.sessions, Beside.of(FeatureWeights(design, result.n_types).group_codes))
+    base, coded = added.base_of(result), log
+    if base.design is not None:
+        coded = log.coded(log.sessions, Beside.of(base.feature_weights(base.design).group_codes))
     with opened(backend, getattr(method, "threads", None)) as passes:
         said = selection.explain(coded, base, always=always, fires=found.fires, rng=deepcopy(rng), passes=passes)
     _warn([] if said.doubt is None else [said.doubt])
+    if said.gain is not None:
+        gain, taken = said.gain, said.candidate is not None
+        result = result.with_candidates(Candidate(EXPOSURE, gain.mean, gain.stderr, taken))
     if said.candidate is None or said.selection is None:
         return result
     bandit, ended = said.candidate.bandit, bool(said.candidate.climb.converged[0])
@@ -433,6 +444,25 @@ def _with_step_effects(result: Estimate, rng: np.random.Generator, watch: StopOn
 def _log_likelihood(log: Log, bandit: LatentBandit, prior: TypePrior | None) -> float:
     """Return the log-likelihood of a log, each session with its own weights if they depend on features or persons."""
     return log.log_likelihood(bandit) if prior is None else type_priors.log_likelihood(bandit, prior, log.sessions)
+
+
+def _with_components(
+    result: Estimate, method: Estimator, components: Sequence[Component], *, rng: np.random.Generator, backend: Any
+) -> Estimate:
+    """Return the estimate refitted with the components that the caller gave."""
+    if not isinstance(method, EM) or method.rank is not None:
+        raise InvalidArgument(f"components must be () for methods other than EM without a rank, got {len(components)}")
+    with opened(backend, method.threads) as passes:
+        return added.with_components(result, components, tolerance=method.tolerance, rng=rng, passes=passes)
+
+
+def _candidates(result: Estimate) -> list[Candidate]:
+    """Return the candidates that were compared: numbers of types, then components."""
+    curve, found = result.curve, list(result.candidates)
+    if curve is None:
+        return found
+    numbers = zip(curve.n_types, curve.gain.tolist(), curve.stderr.tolist(), strict=True)
+    return [*(Candidate(count(n, "type"), gain, error, n == curve.chosen) for n, gain, error in numbers), *found]
 
 
 def _unexplainable(result: Estimate, method: Estimator) -> str | None:

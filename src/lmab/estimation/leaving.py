@@ -26,6 +26,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from .assumptions import LOW, attrition, chance_above, reward_groups
 from .em import EM
+from .fitted_components import Candidate
 from .leave_rates import LeavingLog
 from .log import Log
 from .result import Estimate, capabilities_of
@@ -165,6 +166,11 @@ class Gains:
         """Stays or rewards are predicted worse, by two standard errors."""
         return self.stays < -_CLEAR * self.stays_error or self.rewards < -_CLEAR * self.rewards_error
 
+    def candidate(self, *, selected: bool) -> Candidate:
+        """Return leaving by type as a candidate, with its gain in the prediction of stays and rewards."""
+        error = float(np.hypot(self.stays_error, self.rewards_error))
+        return Candidate("leaving", self.stays + self.rewards, error, selected)
+
     def __str__(self) -> str:
         stays, rewards = (
             f"{self.stays:+.4f} ({self.stays_error:.4f})",
@@ -277,10 +283,13 @@ def fitted(estimate: Estimate, form: str, refit: Refit, rng: np.random.Generator
         return _saying(with_shown(estimate), f"{_BY_SHOWN}: fewer than {_FEW} sessions were left")
     gains = gains_of_types(log, max(estimate.n_types + chosen, 2), rng)
     if gains.clear:
-        return _saying(refit(log), f"{_BY_TYPE}: held-out sessions are predicted better ({gains})")
+        by_type = refit(log).with_candidates(gains.candidate(selected=True))
+        return _saying(by_type, f"{_BY_TYPE}: held-out sessions are predicted better ({gains})")
     shown = with_shown(estimate)
     if not gains.against and attrition(shown.bandit, log.sessions).fires:
-        return _saying(refit(log), f"{_BY_TYPE}: the log contradicts leaving by arm and reward alone ({gains})")
+        by_type = refit(log).with_candidates(gains.candidate(selected=True))
+        return _saying(by_type, f"{_BY_TYPE}: the log contradicts leaving by arm and reward alone ({gains})")
+    shown = shown.with_candidates(gains.candidate(selected=False))
     return _saying(shown, f"{_BY_SHOWN}: types do not improve the prediction of held-out sessions ({gains})")
 
 

@@ -30,6 +30,7 @@ from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..data.features import UNKNOWN
 from ..data.packed import Packed
 from ..data.sessions import Sessions
+from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
@@ -460,6 +461,10 @@ class Log(ABC):
     def coded(self, sessions: Sessions | Packed, beside: Beside | None) -> Self:
         """Return the same encoding of other sessions, with these auxiliary codes."""
 
+    def weighted(self, weights: Float[Array, "N"]) -> Self:
+        """Return the log with the number of sessions that each session counts as, which need not be whole."""
+        raise InvalidArgument(f"session weights must be None for {self.family} rewards, got some")
+
     def subset(self, rows: Integer[Array, "n"]) -> Self:
         """Return the same encoding of some of the sessions."""
         beside = None if self.beside is None else self.beside.subset(self.sessions, rows)
@@ -655,6 +660,15 @@ class ValuesLog(Log):
         if isinstance(sessions, Packed):
             log = cls(sessions, None, listed, recode=_recoding(sessions, listed), beside=beside, **more)
             return replace(log, memory=merged_from_files(log, log._pick))
+        steps, n_codes = cls._encoded(sessions, listed, beside, bool(more.get("letters", False)))
+        merged = Steps.of(*merge(steps.codes, steps.offsets, n_codes))
+        return cls(sessions, merged, listed, beside=beside, **more)
+
+    @staticmethod
+    def _encoded(
+        sessions: Sessions, listed: Float[Array, "Z"], beside: Beside | None, letters: bool
+    ) -> tuple[Steps, int]:
+        """Return the codes of all sessions in memory, and the number of different codes."""
         n_cells = n_codes = sessions.n_arms * len(listed)
         codes: Any = np.empty(sessions.n_steps, np.min_scalar_type(n_codes - 1))
         for start in range(0, sessions.n_steps, _CODED):
@@ -662,12 +676,18 @@ class ValuesLog(Log):
             place = encode_values(listed, sessions.rewards[chunk], first_step=start)
             codes[chunk] = sessions.arms[chunk] * np.int64(len(listed)) + place
         offsets = sessions.offsets
-        if more.get("letters", False):
+        if letters:
             codes, n_codes = with_letters(codes, offsets, sessions.endings, n_cells), LETTERS * n_cells
         if beside is not None:
             codes, offsets = beside.joined(Steps.of(codes, offsets), n_codes)[:2]
             n_codes += beside.n_rows
-        return cls(sessions, Steps.of(*merge(codes, offsets, n_codes)), listed, beside=beside, **more)
+        return Steps.of(codes, offsets), n_codes
+
+    def weighted(self, weights: Float[Array, "N"]) -> Self:
+        sessions = self.sessions.load()
+        steps, _ = self._encoded(sessions, self.listed, self.beside, self.letters)
+        counted = Steps.of(steps.codes, steps.offsets, np.asarray(weights, np.float64))
+        return replace(self, sessions=sessions, memory=counted, _cuts={})
 
     def coded(self, sessions: Sessions | Packed, beside: Beside | None) -> Self:
         return self.encode(sessions, self.listed, beside, **self._more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from ..parallel import with_one_blas_thread
 from ..planning.advice import Advice, SavedModel
 from .assumptions import Assumption, Assumptions, tested
 from .check import Calibration, Check, Gain, Replay
+from .fitted_components import AddedComponents, Candidate, FittedComponent, TriedCandidates, components_of
 from .information import Information, StandardErrors, standard_errors
 from .log import START, Log, Prior
 from .log_summary import LogSummary
@@ -297,6 +298,8 @@ class Estimate:
     step: StepEffects | None = field(default=None, repr=False)  # effects of the step, if the fit includes them
     summarised: LogSummary | None = field(default=None, repr=False)  # in files; see `log_summary`
     columns: tuple[tuple[str, str | int], ...] = field(default=(), repr=False)  # options that read the log, by name
+    added: AddedComponents | None = field(default=None, repr=False)  # that the caller gave; see `components`
+    tried: TriedCandidates | None = field(default=None, repr=False)  # by the model selection; see `candidates`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -325,6 +328,32 @@ class Estimate:
         if self.tested is not None:
             return self.tested.by_name
         return tested(self.bandit, self.sessions).by_name
+
+    @property
+    def components(self) -> Mapping[str, FittedComponent]:
+        """The components in use beyond weights and rewards: by name, each with its name, summary and table.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.random_bandit(2, 4, rng=0)
+            >>> prior = lmab.TypePrior.constant(bandit.weights, keep=0.8)
+            >>> persons = [number // 4 for number in range(2000)]
+            >>> log = lmab.simulate(
+            ...     bandit, lmab.Uniform(4), n_sessions=2000, horizon=4, type_prior=prior, persons=persons, rng=0
+            ... )
+            >>> lmab.fit(log, n_types=2, rng=0, check=False).components["persons"].summary
+            'Returning persons keep their type with probability 0.82.'
+        """
+        return components_of(self)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The models that the model selection compared: name, gain per held-out session, its error, if selected."""
+        return () if self.tried is None else tuple(self.tried)
+
+    def with_candidates(self, *candidates: Candidate) -> Estimate:
+        """Return the estimate with more candidates after those that were compared before."""
+        return replace(self, tried=TriedCandidates.of([*self.candidates, *candidates]))
 
     @cached_property
     def log_summary(self) -> LogSummary | None:
@@ -400,6 +429,7 @@ class Estimate:
             "log-likelihood": f"{self.log_likelihood:.4f} of {self.n_sessions} sessions",
             "BIC": f"{self.bic:.2f} ({self.n_parameters} parameters)",
             "status": self.message,
+            **{name: one.summary for name, one in self.components.items()},
         }
         return card("Estimate", rows)
 
@@ -584,6 +614,8 @@ _PARTS: files.Makers = {
             Selection,
             LogSummary,
             StepEffects,
+            AddedComponents,
+            TriedCandidates,
         )
     },
 }

@@ -28,7 +28,7 @@ from .assumptions import reaction, reacts
 from .categorical import CategoricalLog
 from .check import Gain
 from .climb import Climb, climb, draw_starts
-from .log import Beside, Prior
+from .log import Beside, Log, Prior
 from .result import FREE, LIKES, Selection
 from .shown import SOFT, sampler_of, with_exposure
 
@@ -81,14 +81,18 @@ class Base:
     def n_types(self) -> int:
         return self.bandit.n_types
 
-    def first(self, site: ExposureLog) -> Component:
-        """Return the component of type weights for the sessions of a log."""
+    def feature_weights(self, design: Design) -> FeatureWeights:
+        """Return the component of features under a design."""
+        return FeatureWeights(design, self.n_types)
+
+    def first(self, log: Log) -> Component:
+        """Return the component of type weights for a log, whose first auxiliary codes are groups of features."""
         if self.design is None:
             return Weights()
-        assert site.log.beside is not None
-        groups = site.log.beside.blocks[0].front
+        assert log.beside is not None
+        groups = log.beside.blocks[0].front
         assert groups is not None
-        return FeatureWeights(replace(self.design, groups=groups), self.n_types)
+        return self.feature_weights(replace(self.design, groups=groups))
 
     def parameters(self, models: Float[Array, "R K P"]) -> Float[Array, "R k P"]:
         """Return the parameters of weights and rewards from models of a log without auxiliary rows."""
@@ -162,7 +166,7 @@ def likes_of(site: ExposureLog, base: Base, rng: np.random.Generator, passes: Pa
     plain, n_types = site.log.coded(site.log.sessions, None), base.n_types
     starts = np.concatenate([_softer(plain, plain.pack(base.bandit), SOFT), draw_starts(plain, n_types, _STARTS, rng)])
     flat = _flat(base.parameters(starts), site.log.n_arms)
-    exposure, first = PreferenceExposure(site, n_types), base.first(site)
+    exposure, first = PreferenceExposure(site, n_types), base.first(site.log)
     found = _climbed(LIKES, with_exposure(first, exposure, base.prior, passes), flat)
     again = found.parameters.copy()
     again[-1] = 0.0
@@ -187,7 +191,7 @@ def free_of(likes: Candidate, base: Base, concentration: float, passes: Passes) 
         rows = np.zeros((len(favour), model.shape[1]))
         rows[:, :n_types] = favour / (site.marginal @ favour)
         starts.append(np.concatenate([model, rows]))
-    model = with_exposure(base.first(site), FreeExposure(site, n_types, concentration), base.prior, passes)
+    model = with_exposure(base.first(site.log), FreeExposure(site, n_types, concentration), base.prior, passes)
     return _climbed(FREE, model, np.stack(starts))
 
 
@@ -218,7 +222,7 @@ def gained(candidate: Candidate, base: Base) -> Gain:
         held, part = rows[fold::_FOLDS], site.part(rows[rows % _FOLDS != fold])
         both = replace(candidate.exposure, log=part), PreferenceExposure(part, n_types, learns_beta=False)
         found = [
-            _climbed("", with_exposure(base.first(part), one, base.prior), start, _FOLD_MAPS)
+            _climbed("", with_exposure(base.first(part.log), one, base.prior), start, _FOLD_MAPS)
             for one, start in zip(both, starts, strict=True)
         ]
         scores = [_rewards(one, site, held, exposed=exposed) for one, exposed in zip(found, (True, False), strict=True)]
@@ -285,6 +289,7 @@ class Found:
     candidate: Candidate | None  # the fit that explains arms; None: today's fit stays
     selection: Selection | None
     doubt: str | None  # a warning, where what was shown depends on the session and types do not explain it
+    gain: Gain | None = None  # of the best candidate on held-out sessions, if candidates were compared
 
 
 def asks(score: float, sessions: Sessions | Packed, n_parameters: int) -> bool:
@@ -330,10 +335,10 @@ def explain(
     gains = [gained(one, base) for one in candidates]
     best = int(np.argmax([gain.mean for gain in gains]))
     if not always and gains[best].mean <= 0:
-        return Found(None, None, _doubt(ratio, evidence) if fires or _alike(site) else None)
+        return Found(None, None, _doubt(ratio, evidence) if fires or _alike(site) else None, gains[best])
     taken = _over_all(candidates[best], base, log, passes)
     how = taken.steepness, taken.concentration, taken.reacting
-    return Found(taken, Selection(taken.kind, taken.favour, *how, ratio, evidence, gains[best]), None)
+    return Found(taken, Selection(taken.kind, taken.favour, *how, ratio, evidence, gains[best]), None, gains[best])
 
 
 def _free(likes: Candidate, base: Base, concentration: float) -> list[Candidate]:
@@ -346,7 +351,7 @@ def _over_all(found: Candidate, base: Base, log: CategoricalLog, passes: Passes)
     site = found.site.over(log)
     if site is found.site:
         return found
-    model = with_exposure(base.first(site), replace(found.exposure, log=site), base.prior, passes)
+    model = with_exposure(base.first(site.log), replace(found.exposure, log=site), base.prior, passes)
     return replace(_climbed(found.kind, model, found.parameters[None]), reacting=found.reacting)
 
 

@@ -18,7 +18,7 @@ from .._kernel import kernel
 from .._shapes import Array, Float, Integer, Shaped
 from ..components.component import Component
 from ..components.features import Design, FeatureWeights
-from ..components.latent_class_model import Expectation, IndependentSessions, LatentClassModel
+from ..components.latent_class_model import FEATURES, Expectation, IndependentSessions, LatentClassModel
 from ..components.persons import LinkedSessions, Persons, logit, probability
 from ..components.rewards import Rewards
 from ..data.features import Features, person_numbers
@@ -30,6 +30,7 @@ from ..model.categorical import Categorical
 from ..model.type_prior import Category, Term, TypePrior, clustered, make_columns, softmax
 from ..parallel import SERIAL, Passes
 from .climb import Climb, climb, draw_starts
+from .fitted_components import Candidate
 from .log import Beside, CodeBlock, Log, Prior, padded
 
 _CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
@@ -338,6 +339,7 @@ class Learned:
     sentences: tuple[str, ...]  # what was kept and what not, and why
     doubts: tuple[str, ...]  # what a reader should look at
     gain: Gain | None = None  # of the features on held-out sessions, where they were kept and sessions held out
+    candidates: tuple[Candidate, ...] = ()  # that were compared on held-out sessions
 
 
 def learn(
@@ -377,19 +379,22 @@ def learn(
     task, order = _task(log, encoded, bandit, arm_prior, passes)
     settings = _Settings(encoded, order, ridge, tolerance, rng)
     fitted, done, known = _plain(task, bandit, encoded), None, None
+    candidates = list[Candidate]()
     if terms and log.features is not None:
         design = Design.of(terms, log.features.take(order), len(task), ridge=_FIRST_RIDGE if ridge else 0.0)
         found, way, said, gain = _tried(task.strangers, design, fitted, settings)
         fitted, done, known = found, way or done, None if way is None else gain
+        candidates += _compared(FEATURES, gain, way)
         sentences.append(f"{', '.join(term.name for term in terms)}: {said}")
     if task.returns:
-        found, way, said, _ = _tried(task, fitted.design, fitted, settings)
+        found, way, said, gain = _tried(task, fitted.design, fitted, settings)
         fitted, done = found, way or done
+        candidates += _compared(Persons.name, gain, way)
         kept = "" if way is None else f" (the type is kept with probability {fitted.keep:.2f})"
         sentences.append(f"returning persons{kept}: {said}")
     words, doubts = tuple(sentences), _suspects(log, terms)
     if done is None:
-        return Learned(bandit, None, np.nan, 0, (), True, words, doubts)
+        return Learned(bandit, None, np.nan, 0, (), True, words, doubts, candidates=tuple(candidates))
     result = _learned(task, encoded, bandit, fitted, done)
     prior = result.type_prior
     assert prior is not None
@@ -397,7 +402,15 @@ def learn(
     if prior.columns and log.features is not None:
         prior = prior.remembering(log.features)
     total = log_likelihood(types, prior, sessions)
-    return replace(result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known)
+    return replace(
+        result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known,
+        candidates=tuple(candidates),
+    )  # fmt: skip
+
+
+def _compared(name: str, gain: Gain | None, used: Climb | None) -> list[Candidate]:
+    """Return the candidate, if it was compared on held-out sessions."""
+    return [] if gain is None else [Candidate(name, gain.mean, gain.stderr, used is not None)]
 
 
 def told(
@@ -537,7 +550,7 @@ def _learned(task: Task, encoded: Log, bandit: LatentBandit, fitted: Fitted, don
         found = replace(encoded.bandit(model, task.n_types), arm_labels=bandit.arm_labels)
         if bandit.leaving is not None and not encoded.letters:  # the same in all types
             found = replace(found, leaving=bandit.leaving)
-        places = _matched(bandit, found)
+        places = matched(bandit, found)
         found, prior = found.relabel(types=places), prior.relabel(places)
     n_more = (task.n_types - 1) * design.n_free + (fitted.keep is not None)
     trace = () if task.given else done.traces[0]
@@ -604,8 +617,8 @@ def _some(log: Sessions, size: int, rng: np.random.Generator) -> Integer[Array, 
     return np.flatnonzero(drawn[persons])
 
 
-def _matched(old: LatentBandit, new: LatentBandit) -> list[int]:
-    """The new type that is most like each old one, so that types keep their numbers."""
+def matched(old: LatentBandit, new: LatentBandit) -> list[int]:
+    """Return the new type that is most like each old one, so that types keep their numbers."""
     from scipy.optimize import linear_sum_assignment
 
     cost = np.abs(old.means[:, None] - new.means[None]).sum(axis=2)

@@ -15,6 +15,7 @@ from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.check import Calibration, Check
+from ..estimation.fitted_components import FittedComponent
 from ..estimation.result import Curve, Estimate, estimate_of
 from ..estimation.traits.surface import Factors
 from ..evaluation.assessment import Assessment, Verdict
@@ -89,6 +90,7 @@ class Contents:
     fixed: bool = False  # the policy is the best fixed arm or list, because the check does not support types
     repeats: bool = True  # whether a session may repeat an arm
     contradicted: tuple[str, ...] = ()  # a sentence on each assumption of the fit that its log contradicts
+    components: tuple[FittedComponent, ...] = ()  # of the estimate, beyond weights and rewards
     listed: tuple[int, ...] | None = None  # the arms of every session, if the policy ignores rewards; no tree then
 
     @property
@@ -177,6 +179,7 @@ def gather(
         fixed=made.fixed,
         repeats=repeats,
         contradicted=() if estimate is None else tuple(estimate.contradicted.values()),
+        components=() if estimate is None else tuple(estimate.components.values()),
         listed=listed,
     )
 

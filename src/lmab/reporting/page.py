@@ -14,6 +14,7 @@ from .._shapes import Array, Float, Integer
 from ..checks import check_writable
 from ..data.sessions import Sessions
 from ..estimation.check import Check
+from ..estimation.fitted_components import FittedComponent
 from ..estimation.result import Curve, Estimate
 from ..evaluation.assessment import Assessment
 from ..model.bandit import LatentBandit
@@ -50,7 +51,7 @@ def render(contents: Contents) -> str:
     )
     beside = element("div", worth(contents), assessment(contents), class_="pair")
     model = (types, heat_map, who_leaves) if contents.people is None else (factors, people)
-    parts = (tree, *model, known_before, held_out, number_of_types, settings)
+    parts = (tree, *model, known_before, components, held_out, number_of_types, settings)
     body = element("body", element("main", _opening(contents), beside, *(part(contents) for part in parts)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
@@ -321,6 +322,29 @@ def heat_map(contents: Contents) -> Markup:
         element("p", note + " ", key, class_="soft"),
         element("div", *maps, class_="maps"),
     )
+
+
+_IN_SECTIONS = ("features", "persons", "leaving", "traits")  # components that sections of their own describe
+_ROWS = 24  # rows of a component's table on the page
+
+
+def components(contents: Contents) -> Markup:
+    """Render the summary and the table of each component that has no section of its own."""
+    found = [one for one in contents.components if one.name not in _IN_SECTIONS]
+    if not found:
+        return _NOTHING
+    parts = [part for one in found for part in (element("p", one.summary), _component_table(one))]
+    return element("section", element("h2", "Components of the model"), *parts)
+
+
+def _component_table(component: FittedComponent) -> Markup:
+    """Render the first rows of a component's table."""
+    heads = [element("th", head) for head in component.columns]
+    rows = [
+        element("tr", *(element("td", f"{cell:.4g}" if isinstance(cell, float) else str(cell)) for cell in row))
+        for row in component.cells[:_ROWS]
+    ]
+    return element("div", element("table", element("tr", *heads), *rows, class_="shares"), class_="wide")
 
 
 def known_before(contents: Contents) -> Markup:
