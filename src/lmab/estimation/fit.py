@@ -110,7 +110,8 @@ def fit(
             better for it (`estimate.selection`); else the fit is what it was. True: always; False: never. Rewards must
             be on finitely many values. Propensities do not repair such a log; the site's segment as a feature does.
         components: components of your own (`lmab.components.Component`), fitted together with the types, their prior
-            and a selected exposure, after the number of types is selected; `estimate.components` describes them.
+            and a selected exposure, after the number of types is selected; `estimate.components` describes them. Step
+            effects are not estimated then.
         check: whether held-out sessions are asked about the types (`estimate.check`), which `lmab.plan` follows. Only
             fits under a learned prior are checked: the others are the paper's methods. The types of a checked fit come
             in the order of their weights, the largest first, unless they follow `start`.
@@ -170,7 +171,7 @@ def fit(
         result = _with_type_prior(result, method, rng)
     if selected and not watch.stopped:
         result = _with_selection(result, method, always=selected is True, rng=rng, backend=backend)
-    if capabilities.is_checked and not watch.stopped:
+    if capabilities.is_checked and not components and not watch.stopped:
         result = _with_step_effects(result, rng, watch)
     unasked = None if silent else who_leaves.ignored(leaving, sessions, log, method)
     if unasked is not None:
@@ -426,6 +427,10 @@ def _with_step_effects(result: Estimate, rng: np.random.Generator, watch: StopOn
     found = step_effects.learn(
         log.sessions, result.bandit, result.type_prior, result.arm_prior, rng=deepcopy(rng), stop=lambda: watch.stopped
     )
+    gain = found.component.gain if isinstance(found, step_effects.Fitted) else found
+    if gain is not None:
+        used = isinstance(found, step_effects.Fitted)
+        result = result.with_candidates(Candidate(step_effects.StepEffects.name, gain.mean, gain.stderr, used))
     if not isinstance(found, step_effects.Fitted):
         return result
     bandit = found.bandit

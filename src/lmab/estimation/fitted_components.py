@@ -70,7 +70,7 @@ class Candidate:
         'features: +0.0210 (0.0040) per held-out session, selected'
     """
 
-    name: str  # "3 types", "features", "persons", "leaving" or "exposure"
+    name: str  # "3 types", "features", "persons", "leaving", "exposure" or "step"
     gain: float  # in held-out log-likelihood per session, over the model without this change
     stderr: float  # of the gain, from paired differences
     selected: bool
@@ -154,9 +154,16 @@ def _traits(estimate: Estimate) -> FittedComponent | None:
     return FittedComponent.of("traits", f"Continuous latent factors, {points}: {factors}.", rows)
 
 
+def _step(estimate: Estimate) -> FittedComponent | None:
+    found = estimate.step
+    if found is None:
+        return None
+    return FittedComponent.of("step", f"{found.summary[0].upper()}{found.summary[1:]}.", found.table)
+
+
 #: The components of this package; every interface loops over those that an estimate has.
 COMPONENTS: tuple[Callable[[Estimate], FittedComponent | None], ...] = (
-    _features, _persons, _leaving, _exposure, _traits,
+    _features, _persons, _leaving, _exposure, _traits, _step,
 )  # fmt: skip
 
 
