@@ -216,7 +216,8 @@ def test_weights_of_whole_sessions_are_repetitions(rng):
     log = observe(labelled(rng, n=50)[0])
     counts = rng.integers(1, 4, size=50)
     repeated = observe(log.sessions[np.repeat(np.arange(50), counts)])
-    assert log.weighted(counts.astype(float)).log_likelihood(TRUTH) == pytest.approx(repeated.log_likelihood(TRUTH), rel=1e-12)
+    weighted = log.weighted(counts.astype(float))
+    assert weighted.log_likelihood(TRUTH) == pytest.approx(repeated.log_likelihood(TRUTH), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["", "features", "rewards"])
