@@ -141,7 +141,7 @@ def __dir__() -> list[str]:
 def _hint(name: str) -> str:
     """Where a class is that stands one level down."""
     if name[:1].isupper():
-        for package in _PACKAGES[:8]:
+        for package in _PACKAGES[:9]:
             if hasattr(_importlib.import_module(f"{__name__}.{package}"), name):
                 return f"; it is lmab.{package}.{name}"
     return ""
