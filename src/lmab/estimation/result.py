@@ -335,14 +335,12 @@ class Estimate:
 
         Examples:
             >>> import lmab
-            >>> bandit = lmab.random_bandit(2, 4, rng=0)
-            >>> prior = lmab.TypePrior.constant(bandit.weights, keep=0.8)
-            >>> persons = [number // 4 for number in range(2000)]
-            >>> log = lmab.simulate(
-            ...     bandit, lmab.Uniform(4), n_sessions=2000, horizon=4, type_prior=prior, persons=persons, rng=0
-            ... )
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+            >>> prior, persons = lmab.TypePrior.constant([0.5, 0.5], keep=0.8), [number // 4 for number in range(800)]
+            >>> people = {"n_sessions": 800, "horizon": 4, "type_prior": prior, "persons": persons}
+            >>> log = lmab.simulate(bandit, lmab.Uniform(2), **people, rng=0)
             >>> lmab.fit(log, n_types=2, rng=0, check=False).components["persons"].summary
-            'Returning persons keep their type with probability 0.82.'
+            'Returning persons keep their type with probability 0.78.'
         """
         return components_of(self)
 
