@@ -28,10 +28,11 @@ from lmab.serve.canary import (
     expected,
     first_difference,
     next_share,
+    ratio_is_wrong,
     verdict,
 )  # fmt: skip
 from lmab.serve.export import sessions_of
-from lmab.serve.stores import ArmRow, ArmState, LogRow
+from lmab.serve.stores import ArmRow, ArmState, LogRow, Rollout
 from lmab.serve.versions import ArmTable, Defaults, read_version, uniform_version
 
 ARMS = [ArmRow(label, ArmState.OPEN) for label in LABELS]
@@ -193,3 +194,27 @@ def test_the_whole_rule_errs_seldom():
     assert equal.ever_worse <= 0.1
     assert worse.promoted <= 0.01
     assert better.promoted > 0.9
+
+
+def sessions(rng: np.random.Generator, spans: list[tuple[float, int, float]]) -> list[tuple[float, str]]:
+    """Times and versions of n sessions after each time, the canary with a probability."""
+    return [(low + 20.0 + i, "new" if rng.random() < share else "old") for low, n, share in spans for i in range(n)]
+
+
+def test_a_share_of_sessions_that_differs_from_the_asked_one_is_found(rng):
+    rollouts = [Rollout("old", "new", 0.2, 1e6, ""), Rollout("old", "new", 0.05, 0.0, "")]
+    rollouts.append(Rollout("old", None, 0.0, -9.0, ""))
+    fair = sessions(rng, [(0.0, 4000, 0.05), (1e6, 4000, 0.2)])
+    assert ratio_is_wrong(fair, rollouts, 2e6) == ""
+    assert ratio_is_wrong([*fair, *[(5.0, "new")] * 500], rollouts, 2e6) == ""  # replicas follow one by one
+    assert ratio_is_wrong([*fair, *[(30.0, "other")] * 500], rollouts, 2e6) == ""
+    lossy = sessions(rng, [(0.0, 4000, 0.05), (1e6, 4000, 0.15)])  # a quarter of the canary's sessions is lost
+    found = ratio_is_wrong(lossy, rollouts, 2e6)
+    assert "of 4,000, 20% was asked" in found
+    assert ratio_is_wrong([], rollouts, 2e6) == ""
+
+
+def test_fair_shares_are_rarely_called_wrong(rng):
+    rollouts = [Rollout("old", "new", 0.05, 0.0, "")]
+    wrong = sum(bool(ratio_is_wrong(sessions(rng, [(0.0, 300, 0.05)]), rollouts, 1e6)) for _ in range(200))
+    assert wrong <= 1  # one in 10,000 is expected

@@ -238,10 +238,10 @@ def test_sessions_of_all_experiments_share_one_memory(event_store):
             await client.told("a", 0)
             await shop.decide(_question("b", 0))
             await client.told("c", 0)
-            assert (list(client.service._live), list(shop._live)) == (["c"], ["b"])
+            assert (list(client.service._live.sessions), list(shop._live.sessions)) == (["c"], ["b"])
             shop._live.clear()
             await client.told("d", 0)
-            assert list(client.service._live) == ["c", "d"]
+            assert list(client.service._live.sessions) == ["c", "d"]
 
     go(scenario())
 

@@ -16,7 +16,7 @@ POLICY = lmab.plan(BANDIT, horizon=HORIZON).policy
 
 def belief_now(client, session: str) -> np.ndarray:
     """The belief in memory, not that of a session restored from the store."""
-    live = client.service._live[session]
+    live = client.service._live.sessions[session]
     live.advance()
     return live.table.version.compact.belief(live.state)
 
@@ -233,10 +233,10 @@ def test_the_least_recently_used_sessions_leave_the_memory(event_store):
         async with served(event_store, policy_bytes(), memory=0.0047) as client:  # for two sessions of one step
             for i in range(3):
                 await client.told(f"s{i}", 0)
-            assert list(client.service._live) == ["s1", "s2"]
+            assert list(client.service._live.sessions) == ["s1", "s2"]
             await client.told("s1", 1, 1.0)  # used again, so that s2 is the next to leave
             await client.told("s3", 0)
-            assert list(client.service._live) == ["s1", "s3"]
+            assert list(client.service._live.sessions) == ["s1", "s3"]
             assert client.service.cache.size <= 4700
             assert (await client.told("s0", 1, 1.0))["step"] == 1  # the store has it
 

@@ -81,9 +81,12 @@ def test_every_line_of_the_log_is_json(tmp_path, capfd):
     assert line | {"time": ""} == {
         "time": "", "level": "INFO", "logger": "lmab.audit", "message": 'ann set-arms "tea": done',
         "request": "ticket-7", "token": "ann", "action": "set-arms", "object": "tea", "status": 200,
+        "experiment": "default",
     }  # fmt: skip
     messages = [line["message"] for line in lines]
-    assert messages[:2] == ["the token token-2 has expired", "the store is open"]
+    assert json.loads(messages[0].removeprefix("configuration: "))["tokens"] == 2
+    assert "a1b2" not in messages[0]
+    assert messages[1:3] == ["the token token-2 has expired", "the store is open"]
 
 
 def test_everything_is_warm_before_the_first_request(monkeypatch):
@@ -92,7 +95,7 @@ def test_everything_is_warm_before_the_first_request(monkeypatch):
     door = importlib.import_module("lmab.serve.run")  # the package has a function of this name
 
     class Running:
-        reload_tokens = signal.SIG_IGN
+        reload_tokens, announce = signal.SIG_IGN, None
 
         def run(self) -> None:
             order.append("run")

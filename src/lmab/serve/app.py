@@ -101,7 +101,7 @@ class Application:
                 self._begin(method, path, headers)
             except Problem as problem:
                 self.metrics.requests[DEFAULT, "other", problem.status] += 1
-                self.metrics.refusals[DEFAULT, problem.code] += 1
+                self.metrics.refuse(DEFAULT, problem.code)
                 reply = Reply(problem.status, refusal(problem), request_id.get().encode())
             else:
                 await self.other_paths(scope, receive, _secured(send))
@@ -113,7 +113,7 @@ class Application:
 
     def _begin(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
         """Set the id of the request; raise `Problem` if its token does not allow it."""
-        begin_request(headers.get(b"x-request-id", b""))
+        begin_request(headers.get(b"x-request-id", b""), headers.get(b"traceparent", b""))
         if name := self.access.check(method, path, headers):
             token_name.set(name)
 
@@ -133,7 +133,7 @@ class Application:
                 status, answer = 200, encode(messages.RewardsStored(stored))
         except Problem as problem:
             status, answer = problem.status, refusal(problem)
-            self.metrics.refusals[name, problem.code] += 1
+            self.metrics.refuse(name, problem.code)
         except Exception as error:
             _log.error("the request to %s failed", path, exc_info=error)
             status, answer = 500, refusal(Problem("internal", "an error of the service, which its log describes"))
@@ -351,7 +351,7 @@ class _Endpoints:
         except Problem as problem:
             status, code = problem.status, problem.code
             answer = _json(refusal(problem), status, **({"retry-after": "1"} if status in _LATER else {}))
-            self.metrics.refusals[self.name, code] += 1
+            self.metrics.refuse(self.name, code)
         finally:
             if "audit" in request.scope:
                 record_action(request.scope["audit"], status, code, self.name)

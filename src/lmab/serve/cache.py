@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 
 from .live import LiveSession
 
@@ -33,15 +32,11 @@ class SessionCache:
 
 
 class CachedSessions:
-    """Sessions of one experiment in a shared cache."""
+    """Sessions of one experiment in a shared cache; `put` marks a session as used."""
 
     def __init__(self, cache: SessionCache) -> None:
         self.cache = cache
         self.sessions: dict[str, LiveSession] = {}
-
-    def get(self, name: str) -> LiveSession | None:
-        """Return a session; None if it is not in memory. `put` marks it as used."""
-        return self.sessions.get(name)
 
     def put(self, name: str, session: LiveSession) -> None:
         """Keep a session."""
@@ -57,12 +52,6 @@ class CachedSessions:
         """Remove all sessions of the experiment."""
         for name in list(self.sessions):
             self.pop(name)
-
-    def __getitem__(self, name: str) -> LiveSession:
-        return self.sessions[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.sessions)
 
     def __len__(self) -> int:
         return len(self.sessions)

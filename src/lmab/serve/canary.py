@@ -18,7 +18,7 @@ import numpy as np
 from .._shapes import Array, Float
 from ..evaluation.sequential import GainBounds, StratifiedEvidence, Stratum, bounds, sessions_needed
 from .live import LiveSession
-from .stores import Decision, LogRow
+from .stores import Decision, LogRow, Rollout
 from .versions import ArmTable
 
 SHARES = (0.05, 0.2, 0.5)  # Shares of new sessions, one after another.
@@ -32,6 +32,8 @@ FEWEST = 30  # sessions whose plans differ, which a mean and a variance need
 RECENT = 4000  # sessions before the canary that say what to expect
 
 NEWER, OLDER = "newer", "older"  # which plan stays in force where two earn the same
+_MISMATCH = 1e-4  # p-value below which a sample ratio is wrong: one false alarm in 10,000 looks
+_FOLLOW = 10.0  # seconds in which every replica follows the register; they read it once a second
 WAIT, BETTER, NO_WORSE, WORSE, USELESS, TOO_LONG = 0, 1, 2, -1, -2, -3
 WORDS = {
     WAIT: "not clear yet",
@@ -127,6 +129,36 @@ class Canary:
         night = Look(at, share, int(seen.n_new), int(seen.n_old), low, gain, high)
         after = replace(self, nights=(*past, night))
         return after, int(verdict(GainBounds(low, gain, high), len(after.nights), MARGIN * self.whole, ties))
+
+
+def ratio_is_wrong(began: Iterable[tuple[float, str]], rollouts: Sequence[Rollout], until: float) -> str:
+    """Return a sentence if the canary's share of new sessions differs from the asked one, and an empty text otherwise.
+
+    Each span between two changes of the register has an exact binomial test; the smallest p-value times the number of
+    spans must be below `_MISMATCH`. Sessions of the first seconds of a span are left out: replicas follow one by one.
+
+    Args:
+        began: time and version of the sessions.
+        rollouts: entries of the register, the newest first; those without the canary of the first one do not count.
+        until: end of the newest span.
+    """
+    from scipy.stats import binomtest
+
+    spans, end, canary = list[tuple[float, float, float]](), until, rollouts[0].canary
+    for one in rollouts:
+        if one.canary == canary and one.at + _FOLLOW < end:
+            spans.append((one.at + _FOLLOW, end, one.share))
+        end = one.at
+    sessions, worst = [one for one in began if one[1] in (canary, rollouts[0].active)], (1.0, 0, 0, 0.0)
+    for low, high, share in spans:
+        versions = [version == canary for at, version in sessions if low <= at < high]
+        if versions:
+            p_value = float(binomtest(sum(versions), len(versions), share).pvalue)
+            worst = min(worst, (p_value, sum(versions), len(versions), share))
+    if worst[0] * len(spans) >= _MISMATCH:
+        return ""
+    p_value, n, total, share = worst
+    return f"Its share of new sessions is wrong: {n:,} of {total:,}, {share:.0%} was asked (p = {p_value:.1g})."
 
 
 class Counted(NamedTuple):

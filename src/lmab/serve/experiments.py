@@ -66,11 +66,8 @@ class Experiments:
     async def unable(self) -> str:
         """Return why an experiment cannot be decided; an experiment without arms or policy is not counted."""
         for name, service in self.services.items():
-            if reason := await service.unable():
-                if name == DEFAULT and len(self.services) > 1 and service.is_empty:
-                    continue
-                if name != DEFAULT and service.is_empty:
-                    continue
+            counts = not service.is_empty or len(self.services) == 1
+            if counts and (reason := await service.unable()):
                 return reason if name == DEFAULT else f"experiment {name}: {reason}"
         return ""
 

@@ -12,13 +12,20 @@ from itertools import count
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 token_name: ContextVar[str] = ContextVar("token_name", default="")
+trace_id: ContextVar[str] = ContextVar("trace_id", default="")
+_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context
 _GIVEN = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)  # ids of clients and proxies; nothing that could forge a line
 _PROCESS, _numbers = secrets.token_hex(6), count(1)
 _audit = logging.getLogger("lmab.audit")
 
 
-def begin_request(given: bytes) -> str:
-    """Set the id of the request that begins in this context: the given X-Request-Id if it is usable, else a new one."""
+def begin_request(given: bytes, trace: bytes = b"") -> str:
+    """Set the id of the request that begins in this context: the given X-Request-Id if it is usable, else a new one.
+
+    `trace` is the header `traceparent`, whose trace id every log line of the request has as well.
+    """
+    found_trace = _TRACE.fullmatch(trace) if trace else None
+    trace_id.set(found_trace[1].decode() if found_trace else "")
     found = given.decode() if given and _GIVEN.fullmatch(given) else f"{_PROCESS}-{next(_numbers)}"
     request_id.set(found)
     token_name.set("")  # one task may serve several requests
@@ -50,7 +57,7 @@ class Lines(logging.Formatter):
             return super().format(record)
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         found = {"time": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
-        given = {"request": request, "token": token_name.get()}
+        given = {"request": request, "token": token_name.get(), "trace": trace_id.get()}
         found |= {name: value for name, value in given.items() if value} | getattr(record, "fields", {})
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)

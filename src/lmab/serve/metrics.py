@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import platform
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -16,6 +18,7 @@ from .stores import DEFAULT
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 REFITS = "refits"  # the setting that holds what the last refits found
+_log = logging.getLogger("lmab.serve")
 BACKUP = "backup"  # the setting that holds the time of the last backup, which `deploy/backup.py` writes
 
 
@@ -52,6 +55,18 @@ class Metrics:
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.refusals: Counter[tuple[str, str]] = Counter()
         self.times: dict[str, Times] = defaultdict(Times)  # by experiment
+        self._unlogged: Counter[tuple[str, str]] = Counter()  # refusals since the last line about them
+        self._logged = -1.0
+
+    def refuse(self, experiment: str, code: str) -> None:
+        """Count a refused request; the log has one line per second with the counts of the codes."""
+        self.refusals[experiment, code] += 1
+        self._unlogged[experiment, code] += 1
+        if time.monotonic() - self._logged >= 1.0:
+            counts = {f"{name}: {code}": count for (name, code), count in sorted(self._unlogged.items())}
+            _log.info("refused requests: %s", counts, extra={"fields": {"refused": counts}})
+            self._logged = time.monotonic()
+            self._unlogged.clear()
 
     def text(self, samples: Iterable[Sample]) -> str:
         """Return all metrics, with samples of the services; every digit of a count is printed."""

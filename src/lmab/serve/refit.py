@@ -43,7 +43,21 @@ from ..policies.exploration import YOUNG, floors
 from ..policies.policy import Policy, underlying_bandit
 from ..policies.wrappers import Relabelled
 from ..simulation import simulate
-from .canary import END, MARGIN, NEWER, OLDER, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
+from .canary import (
+    END,
+    MARGIN,
+    NEWER,
+    OLDER,
+    SHARES,
+    WAIT,
+    WORDS,
+    Canary,
+    Compared,
+    count_sessions,
+    expected,
+    next_share,
+    ratio_is_wrong,
+)
 from .export import ServedLog, Survey, batches, export_days, keep_history, read_history, read_log, sessions_of
 from .messages import Label
 from .metrics import REFITS
@@ -283,12 +297,18 @@ class _Night:
         if canary is None or reason:
             return await self._decide(rollout, new, "withdrawn", f"Canary {name}: {reason}.")
         until = self.at - (self.options.window or 0.0)
-        parts = [count_sessions(sessions_of(rows), new, old) async for rows in batches(self.store, canary.began, until)]
+        parts, began = list[Compared](), list[tuple[float, str]]()
+        async for rows in batches(self.store, canary.began, until):
+            parts.append(count_sessions(sessions_of(rows), new, old))
+            began += [(row.began, row.policy) for row in rows if row.step == 0]
         counted = [one for part in parts for one in part.counted]
         changes = [one.at for one in rollouts if one.at > canary.began]
         canary, verdict = canary.look(counted, rollout.active, self.at, rollout.share, changes, self.options.ties)
         await self.store.set_setting(CANARY, json.dumps(canary.to_json()))
         line = _sentence(canary, rollout, sum(part.n for part in parts), verdict)
+        if wrong := ratio_is_wrong(began, rollouts, until):
+            verdict = min(verdict, WAIT)
+            line += f" {wrong} It is not promoted: look for clients that lose or repeat sessions."
         if verdict == WAIT:
             await self._set_floors(_n_types(new.version))  # arms may have been opened since
             share = float(next_share(rollout.share, len(canary.nights), canary.nights[-1].gain))

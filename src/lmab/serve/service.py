@@ -230,7 +230,7 @@ class Service:
         if self.trouble and not self.settings.without_store:
             raise Problem("no-store", self.trouble)
         now = self.clock()
-        live = self._live.get(question.session)
+        live = self._live.sessions.get(question.session)
         if live is None or question.step > len(live.rows):
             live = await self._load(question, features, now)
         elif question.step == len(live.rows):
@@ -262,7 +262,9 @@ class Service:
             if features is not None and prior is not None:
                 usable_features(prior, json.loads(features), strict=True)
             known = await self._known(person, now)
-            return self._live.get(question.session) or LiveSession(name, table, person, known, broken, features)
+            return self._live.sessions.get(question.session) or LiveSession(
+                name, table, person, known, broken, features
+            )
         rows = None if self.trouble else await self._if_answered(self.store.session(question.session))
         if rows is None:
             return await self._unknown_past(question)
@@ -274,7 +276,7 @@ class Service:
                 return await self._unknown_past(question, rows)
             raise Problem("out-of-order", f"step {question.step} is out of order: the next step is {len(rows)}")
         restored = await self._restored(rows)
-        live = self._live.get(question.session)  # perhaps another request has loaded it meanwhile, or decided more
+        live = self._live.sessions.get(question.session)  # another request may have loaded it
         return live if live is not None and len(live.rows) >= question.step else restored
 
     async def _catch_up(self, live: LiveSession, question: Question, now: float) -> None:
@@ -430,7 +432,7 @@ class Service:
         now, rows, sessions = self.clock(), [], []
         for item in items:
             check_finite(item.reward)
-            live = self._live.get(item.session)
+            live = self._live.sessions.get(item.session)
             if live is None or item.step >= len(live.rows) or self._is_late(live, item.step, now):
                 _, live = await self.history(item.session)
             if item.step >= len(live.rows) or (live.unrecorded_from is not None and item.step >= live.unrecorded_from):
