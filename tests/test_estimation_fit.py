@@ -587,7 +587,8 @@ def test_whatever_has_an_entry_per_type_follows_their_order(rng):
     shown = Selection("free", favour, 0.0, 32.0, False, 1.0, 1.0, Gain(0.1, 0.1))
     leaving = np.arange(24.0).reshape(3, 4, 2) / 24
     learned = replace(log_prior := observe(log).prior(1.0), leaving=leaving, freedom=np.ones(4))
-    estimate = replace(found, bandit=bandit, type_prior=prior, selection=shown, learned=learned)
+    bandit = bandit.with_type_prior(prior)
+    estimate = replace(found, bandit=bandit, selection=shown, learned=learned)
     sorted_one = fit_module.largest_first(estimate)
     places = bandit.types_by_weight
     assert sorted_one.bandit == bandit.relabel(types=places)

@@ -215,7 +215,7 @@ def test_assessments_are_about_the_mean_over_people(fitted):
     assert found.value[0] <= value <= found.value[1]
     assert found.optimum[0] <= best.upper
     assert best.lower <= found.optimum[1]
-    without = lmab.plan(estimate.bandit, horizon=4)
+    without = lmab.plan(estimate.bandit.with_type_prior(None), horizon=4)
     plain = lmab.assess(estimate, without, log, n_draws=20, rng=0)
     assert found.value[0] > plain.value[1]  # what is known before a session is worth a lot here
 

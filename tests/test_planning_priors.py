@@ -468,12 +468,15 @@ def test_looking_ahead_earns_at_least_what_the_plans_are_worth_and_more_at_new_p
     for looks in (0, 3):
         each = []
         for prior in others:
-            person = replace(policy.bandit, weights=prior)
+            person = replace(policy.bandit, weights=prior, type_prior=None)
             there = lmab.planning.policies.VectorPolicy(person, *parts, horizon=5, looks=looks)
             each.append(lmab.evaluate(there, person, horizon=5, rng=0).mean)
         earned[looks] = np.array(each)
     assert (earned[3] >= plan.by_prior.at(others)[0] - 1e-9).all()
-    best = [lmab.plan(replace(policy.bandit, weights=p), horizon=5, method=lmab.Exact()).lower for p in others]
+    best = [
+        lmab.plan(replace(policy.bandit, weights=p, type_prior=None), horizon=5, method=lmab.Exact()).lower
+        for p in others
+    ]
     lost = {looks: 1 - each.sum() / np.sum(best) for looks, each in earned.items()}
     assert lost[0] > 0.03  # six groups are few, and the plans for them do badly at other priors
     assert -1e-9 <= lost[3] < 0.1 * lost[0]

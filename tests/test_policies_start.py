@@ -21,7 +21,9 @@ PLAN = lmab.plan(BANDIT, horizon=3, type_prior=PRIOR)
 def policies():
     once = lmab.plan(BANDIT, horizon=3, type_prior=PRIOR, repeats=False).policy
     exact = lmab.plan(BANDIT, horizon=3, method=lmab.Exact(), type_prior=lmab.TypePrior.constant([0.5, 0.5])).policy
-    exact._type_prior = PRIOR  # its table holds for the bandit's weights alone: what it does not cover is looked ahead
+    exact.bandit = exact.bandit.with_type_prior(
+        PRIOR
+    )  # its table holds for the bandit's weights alone: what it does not cover is looked ahead
     return {
         "vectors": PLAN.policy,
         "once": once,

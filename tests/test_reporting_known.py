@@ -112,5 +112,5 @@ def test_fit_says_which_columns_are_unused_columns(log):
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0), check=False, rng=0)
     assert estimate.type_prior.columns
     assert [sentence[:9] for sentence in _unused_columns(estimate)] == ["The perso"]
-    without = _unused_columns(replace(estimate, type_prior=None))
+    without = _unused_columns(replace(estimate, bandit=estimate.bandit.with_type_prior(None)))
     assert [sentence[:12] for sentence in without] == ["The features", "The persons "]

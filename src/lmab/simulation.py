@@ -13,7 +13,7 @@ from .checks import Rng, check_count, check_rng
 from .data.features import LEFT, UNKNOWN, Features, person_numbers, person_values, require_mapping
 from .data.sessions import Sessions
 from .errors import InvalidArgument
-from .model.bandit import LatentBandit
+from .model.bandit import LatentBandit, bandit_of
 from .model.type_prior import ASSUMED_KEEP, TypePrior, check_type_prior
 from .policies.histories import start_from_features
 from .policies.policy import Policy, State
@@ -88,6 +88,8 @@ def simulate(
         Features(country; 5 sessions, 2 distinct rows)
     """
     rng = check_rng(rng, "sessions are drawn at random")
+    bandit = bandit_of(bandit)
+    type_prior = bandit.type_prior if type_prior is None else type_prior
     arms = None if isinstance(policy, Policy) else _arms(policy, bandit, n_sessions, horizon)
     before = None
     if type_prior is not None:
@@ -262,7 +264,7 @@ class Simulator:
     """
 
     def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng) -> None:
-        self._bandit = bandit
+        self._bandit = bandit_of(bandit)
         self._rng = check_rng(rng, "sessions are drawn at random")
         self.horizon = check_count("horizon", horizon)
         self.sessions_used = 0

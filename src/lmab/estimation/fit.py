@@ -219,15 +219,13 @@ def largest_first(result: Estimate) -> Estimate:
     order = result.bandit.types_by_weight
     if result.factors is not None or order == sorted(order):
         return result
-    prior, shown, learned = result.type_prior, result.selection, result.learned
-    if prior is not None:
-        prior = TypePrior(prior.terms, prior.coefficients[:, order], prior.keep, prior.people)
+    shown, learned = result.selection, result.learned
     if shown is not None:
         shown = replace(shown, favour=shown.favour[:, order])
     if learned is not None and learned.leaving is not None and len(learned.leaving) > 1:
         learned = replace(learned, leaving=learned.leaving[order])
     bandit = result.bandit.relabel(types=order)
-    return replace(result, bandit=bandit, type_prior=prior, selection=shown, learned=learned)
+    return replace(result, bandit=bandit, selection=shown, learned=learned)
 
 
 def _forgives(method: Estimator, log: Log) -> bool:
@@ -336,8 +334,7 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
         ended = "converged with features and persons" if found.converged else status.sentence.rstrip(".")
     return replace(
         result,
-        bandit=result.bandit if result.factors is not None else found.bandit,
-        type_prior=found.type_prior,
+        bandit=(result.bandit if result.factors is not None else found.bandit).with_type_prior(found.type_prior),
         log_likelihood=found.log_likelihood,
         n_parameters=result.n_parameters + found.n_more,
         trace=np.array(found.trace) if found.trace else result.trace,
@@ -405,9 +402,8 @@ def _with_selection(
         prior = type_priors.refitted(prior, bandit, said.candidate.coefficients, log)
     return replace(
         result,
-        bandit=replace(bandit, leaving=result.bandit.leaving),
+        bandit=replace(bandit, leaving=result.bandit.leaving, type_prior=prior),
         selection=said.selection,
-        type_prior=prior,
         log_likelihood=_log_likelihood(log, bandit, prior),
         n_parameters=result.n_parameters + said.selection.n_parameters,
         trace=np.array(said.candidate.climb.traces[0]),

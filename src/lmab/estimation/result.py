@@ -290,7 +290,6 @@ class Estimate:
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
     learned: Prior | None = field(default=None, repr=False)  # Prior of every arm, where it was learned.
     factors: Factors | None = field(default=None, repr=False)  # Where types and arms of a traits model lie.
-    type_prior: TypePrior | None = None  # the weights of a session by what is known before it; None: the same for all
     known: tuple[float, float] | None = None  # what features gain on held-out sessions, and its standard error
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
     left_out: tuple[str | int, ...] = field(default=(), repr=False)  # rare arms whose steps were not fitted
@@ -392,6 +391,11 @@ class Estimate:
     @property
     def n_types(self) -> int:
         return self.bandit.n_types
+
+    @property
+    def type_prior(self) -> TypePrior | None:
+        """The weights of a session by features and persons, from the bandit; None: the same for all sessions."""
+        return self.bandit.type_prior
 
     @property
     def bic(self) -> float:
@@ -506,7 +510,12 @@ class Estimate:
 
     @classmethod
     def from_record(cls, record: files.Record) -> Estimate:
-        return files.decode(record, cls, _PARTS, encoded=None)
+        prior = record.records.get("type_prior")  # in files from before the bandit held it
+        records = {name: one for name, one in record.records.items() if name != "type_prior"}
+        found = files.decode(replace(record, records=records), cls, _PARTS, encoded=None)
+        if prior is None:
+            return found
+        return replace(found, bandit=found.bandit.with_type_prior(TypePrior.from_record(prior)))
 
     @property
     def arm_prior(self) -> Prior:
@@ -593,7 +602,6 @@ def estimate_of(source: object) -> Estimate | None:
 
 _PARTS: files.Makers = {
     "bandit": LatentBandit.from_record,
-    "type_prior": TypePrior.from_record,
     **{
         part.__name__: part
         for part in (

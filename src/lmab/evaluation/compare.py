@@ -18,8 +18,7 @@ from ..checks import FRACTION, Rng, check, check_count, check_rng
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
-from ..model.bandit import LatentBandit
-from ..model.type_prior import TypePrior
+from ..model.bandit import LatentBandit, bandit_of
 from ..parallel import with_one_blas_thread
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import initial_memories
@@ -177,8 +176,7 @@ def compare(
         return _live(policy, other, where, horizon, _labelled(where, versions, nights, labels), confidence)
     if isinstance(where, Sessions):
         return _from_log(policy, other, where, horizon, model, confidence, rng)
-    bandit, type_prior = (where.bandit, where.type_prior) if isinstance(where, Estimate) else (where, None)
-    return _on_model(policy, other, bandit, type_prior, horizon, confidence, rng)
+    return _on_model(policy, other, bandit_of(where), horizon, confidence, rng)
 
 
 def _against_each(
@@ -207,14 +205,13 @@ def _on_model(
     policy: Policy,
     other: Policy,
     bandit: LatentBandit,
-    type_prior: TypePrior | None,
     horizon: int,
     confidence: float,
     rng: Rng | None,
 ) -> Comparison:
     """Exact where both values are; else both play the same people."""
     seed = int(check_rng(rng, "sessions of both policies are simulated").integers(1 << 31))
-    alike: dict[str, Any] = {"n_sessions": _SIMULATED, "horizon": horizon, "type_prior": type_prior, "rng": seed}
+    alike: dict[str, Any] = {"n_sessions": _SIMULATED, "horizon": horizon, "rng": seed}
     totals = [_totals(simulate(bandit, one, **alike)) for one in (policy, other)]
     found = [value_of(one, bandit, **alike) for one in (policy, other)]
     variance = float(totals[1].var())

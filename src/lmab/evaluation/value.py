@@ -15,7 +15,7 @@ from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..estimation.result import Estimate, estimate_of
-from ..model.bandit import LatentBandit
+from ..model.bandit import LatentBandit, bandit_of
 from ..model.type_prior import TypePrior, check_type_prior
 from ..parallel import with_one_blas_thread
 from ..planning.problem import Plan, policy_of
@@ -120,7 +120,6 @@ def evaluate(
             f"got a {type(policy).__name__}"
         )
     if isinstance(source, Estimate):
-        type_prior = source.type_prior if type_prior is None else type_prior
         source = source.bandit
     if isinstance(source, Sessions):
         if type_prior is not None or features is not None:
@@ -150,12 +149,10 @@ class People(NamedTuple):
 
     def fitting(self, bandit: LatentBandit) -> People:
         """Raise where these are no people of the bandit."""
-        if self.type_prior is None:
-            if self.features is not None:
-                raise InvalidArgument("features must be given with a type_prior, or an estimate that has one")
-        else:
-            check_type_prior(self.type_prior, bandit.n_types)
-        return self
+        prior = bandit.type_prior if self.type_prior is None else check_type_prior(self.type_prior, bandit.n_types)
+        if prior is None and self.features is not None:
+            raise InvalidArgument("features must be given with a type_prior, or an estimate that has one")
+        return self._replace(type_prior=prior)
 
     def roots(self, policy: Policy, bandit: LatentBandit) -> InitialStates:
         """Where they start under a policy."""
@@ -179,11 +176,12 @@ def prior_behind(policy: Policy | Plan | None, model: LatentBandit | Estimate) -
 
     The types of another bandit are other types, of which the policy's prior says nothing.
     """
-    found, bandit = (model.type_prior, model.bandit) if isinstance(model, Estimate) else (None, model)
-    if found is not None or policy is None:
-        return found
+    bandit = bandit_of(model)
+    if bandit.type_prior is not None or policy is None:
+        return bandit.type_prior
     policy = policy_of(policy)
-    return policy.type_prior if underlying_bandit(policy) == bandit else None
+    own = underlying_bandit(policy)
+    return policy.type_prior if own is not None and own.with_type_prior(None) == bandit else None
 
 
 def weigh(
@@ -279,6 +277,7 @@ def value_of(
         >>> value_of(lmab.Thompson(bandit), bandit, horizon=5, rng=0).n_sessions
         100000
     """
+    bandit = bandit_of(bandit)
     people = People(type_prior, features).fitting(bandit)
     found = exact_if_possible(policy_of(policy), bandit, horizon, people)
     if found is not None:

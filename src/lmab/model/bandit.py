@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from .categorical import Categorical
 from .counts import Counts
 from .gaussian import Gaussian
 from .rewards import Channel, Rewards, permutation, take
+from .type_prior import TypePrior, check_type_prior
 
 FAMILIES: dict[str, type[Rewards]] = {
     one.family: one for one in (Categorical, Gaussian, Counts)
@@ -44,6 +45,9 @@ class LatentBandit:
     reward z is proportional to p(z) exp(step_effects[t] z). The first effect is 0, and the last one holds at all later
     steps. `rewards`, `means` and `stays` are those of the first step; `at(step)` is the model of another step.
 
+    With a `type_prior`, the weights depend on features of the session, and a returning person may keep the type;
+    `weights` are those of a session of which nothing is known, and `given(features)` is the model of known features.
+
     With attrition, `leaving` holds the probability that a session ends after a step, by type, arm and reward. All
     values are then expected rewards until the person leaves, and the horizon is the largest length of a session.
 
@@ -61,6 +65,7 @@ class LatentBandit:
     arm_labels: tuple[str | int, ...] | None = None  # labels of the arms in the log from which the bandit was estimated
     leaving: Float[Array, "M A Z"] | None = None  # P(session ends | type, arm, value); None means no attrition
     step_effects: Float[Array, "H"] | None = None  # exponential tilt of all rewards by step; None: all steps are alike
+    type_prior: TypePrior | None = None  # weights by features and persons; None: `weights` in every session
 
     def __post_init__(self) -> None:
         weights = check_distribution("weights", check_array("weights", self.weights, ndim=1))
@@ -78,6 +83,8 @@ class LatentBandit:
             object.__setattr__(self, "leaving", _checked_leaving(self.leaving, self.rewards))
         if self.step_effects is not None:
             object.__setattr__(self, "step_effects", _checked_step_effects(self.step_effects))
+        if self.type_prior is not None:
+            check_type_prior(self.type_prior, self.n_types)
 
     @classmethod
     def bernoulli(cls, weights: Any, means: Any, *, leaving: Any = None, step_effects: Any = None) -> LatentBandit:
@@ -109,6 +116,29 @@ class LatentBandit:
         `leaving` (M, A, Z) is the probability of leaving after 0, 1, ...; its last entry applies to all larger counts.
         """
         return cls(weights, Counts(means), leaving=leaving, step_effects=step_effects)
+
+    def given(self, features: Mapping[str, Any] | None) -> LatentBandit:
+        """Return the model of sessions with these features (one value per column), whose weights depend on nothing.
+
+        Examples:
+            >>> import lmab
+            >>> prior = lmab.TypePrior.by_value("country", {"de": [0.9, 0.1], "fr": [0.2, 0.8]})
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9], [0.3]]).with_type_prior(prior)
+            >>> bandit.given({"country": "fr"}).weights
+            array([0.2, 0.8])
+        """
+        if features is None:
+            return self.with_type_prior(None)
+        if self.type_prior is None:
+            raise InvalidArgument(f"features must be None for a bandit without a type_prior, got {list(features)}")
+        weights = self.type_prior.weights(features)
+        if len(weights) != 1:
+            raise InvalidArgument(f"features must be those of one session, got {len(weights)} values a column")
+        return replace(self, weights=weights[0], type_prior=None)
+
+    def with_type_prior(self, type_prior: TypePrior | None) -> LatentBandit:
+        """Return the same bandit with another type prior, or without one."""
+        return self if type_prior is self.type_prior else replace(self, type_prior=type_prior)
 
     def at(self, step: int | None) -> LatentBandit:
         """Return the model of one step (0, 1, ...), whose rewards depend on no step.
@@ -435,8 +465,9 @@ class LatentBandit:
         if arms is not None and labels is not None:
             labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
         left = None if self.leaving is None else take(self.leaving, types, arms)
-        rewards = self.rewards.relabel(types, arms)
-        return replace(self, weights=weights, rewards=rewards, arm_labels=labels, leaving=left)
+        rewards, prior = self.rewards.relabel(types, arms), self.type_prior
+        prior = prior if prior is None or types is None else prior.relabel(types)
+        return replace(self, weights=weights, rewards=rewards, arm_labels=labels, leaving=left, type_prior=prior)
 
     def only_arms(self, arms: Iterable[int]) -> LatentBandit:
         """Return the bandit of some arms, given by number, under their existing labels.
@@ -494,6 +525,8 @@ class LatentBandit:
     def record(self) -> files.Record:
         labels = None if self.arm_labels is None else list(self.arm_labels)
         nested = {"rewards": self.rewards.record()}
+        if self.type_prior is not None:
+            nested["type_prior"] = self.type_prior.record()
         arrays = {"weights": self.weights}
         for name in _OPTIONAL:
             if getattr(self, name) is not None:
@@ -510,7 +543,10 @@ class LatentBandit:
             raise InvalidArgument(f"rewards must be {choices(list(FAMILIES))}, got {nested.kind!r}")
         rewards: Any = FAMILIES[nested.kind].from_record(nested)
         named = None if labels is None else tuple(labels)
-        return cls(record.arrays["weights"], rewards, named, **{name: record.arrays.get(name) for name in _OPTIONAL})
+        prior = record.records.get("type_prior")
+        optional: dict[str, Any] = {name: record.arrays.get(name) for name in _OPTIONAL}
+        optional["type_prior"] = None if prior is None else TypePrior.from_record(prior)
+        return cls(record.arrays["weights"], rewards, named, **optional)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LatentBandit):
@@ -519,6 +555,7 @@ class LatentBandit:
         return (
             np.array_equal(self.weights, other.weights)
             and self.arm_labels == other.arm_labels
+            and self.type_prior == other.type_prior
             and all(_equal(getattr(self, name), getattr(other, name)) for name in _OPTIONAL)
             and (mine.kind, mine.fields, mine.arrays.keys()) == (theirs.kind, theirs.fields, theirs.arrays.keys())
             and all(np.array_equal(mine.arrays[name], theirs.arrays[name]) for name in mine.arrays)
@@ -539,11 +576,23 @@ class LatentBandit:
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_types > 8 else "")
         plural = "" if self.n_types == 1 else "s"
         left = "" if self.leaving is None else ", people leave"
+        prior = "" if self.type_prior is None else f", {self.type_prior!r}"
         step = "" if self.step_effects is None else f", effects of {len(self.step_effects)} steps"
         return (
-            f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}{left}{step}; "
+            f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}{left}{step}{prior}; "
             f"weights {weights})"
         )
+
+
+def bandit_of(given: Any, name: str = "bandit") -> LatentBandit:
+    """Return a bandit, or the bandit of what holds one, such as an estimate; raise for anything else."""
+    bandit = getattr(given, "bandit", given)
+    if not isinstance(bandit, LatentBandit):
+        raise InvalidArgument(
+            f"{name} must be a LatentBandit, or hold one as its .bandit as an Estimate does, got a "
+            f"{type(given).__name__}"
+        )
+    return bandit
 
 
 def _checked_leaving(given: Any, rewards: Categorical | Gaussian | Counts) -> Float[Array, "M A Z"]:

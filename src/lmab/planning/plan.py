@@ -14,7 +14,7 @@ from .._html import best_fixed
 from .._shapes import Array, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, LmabWarning, Status
-from ..model.bandit import LatentBandit
+from ..model.bandit import LatentBandit, bandit_of
 from ..model.type_prior import TypePrior, check_type_prior, clustered
 from ..parallel import with_one_blas_thread
 from ..policies.ranking import Ranking
@@ -126,7 +126,9 @@ def plan(
         >>> plan.policy.act_on([(0, 0.0)])
         1
     """
-    whole, source = _bandit(bandit), bandit if isinstance(bandit, FittedModel) else None
+    whole, source = bandit_of(bandit), bandit if isinstance(bandit, FittedModel) else None
+    if type_prior is not None:
+        whole = whole.with_type_prior(check_type_prior(type_prior, whole.n_types))
     advice = Advice() if source is None else source.advice()
     horizon = _check_horizon(horizon)
     notes = []
@@ -162,7 +164,7 @@ def plan(
     if advice.refusal and not anyway:
         fixed = _fixed_choice(whole, kept, horizon, repeats, advice)
         return _with_notes(replace(fixed, source=source, kept_arms=planned), notes)
-    people = _people(bandit, model, type_prior, features)
+    people = _people(model, features)
     problem = replace(_problem(model, horizon, bins, people, representatives), repeats=repeats)
     if isinstance(method, _COMPILED):
         many = isinstance(method, Certified) and problem.priors is not None  # then it proves what it searches else
@@ -228,13 +230,12 @@ class _People(NamedTuple):
     shares: Float[Array, "n"]
 
 
-def _people(given: Any, model: LatentBandit, type_prior: TypePrior | None, features: Any) -> _People | None:
-    prior = getattr(given, "type_prior", None) if type_prior is None else type_prior
+def _people(model: LatentBandit, features: Any) -> _People | None:
+    prior = model.type_prior
     if prior is None:
         if features is not None:
             raise InvalidArgument("features must be given with a type_prior, or an estimate that has one")
         return None
-    check_type_prior(prior, model.n_types)
     if not prior.columns:
         return _People(prior, model.weights[None], np.ones(1))
     who = prior.resolve_features(features)
@@ -253,7 +254,7 @@ def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | Non
         return Problem.of(model, horizon, bins)
     most = check_count("representatives", most)
     if not people.type_prior.columns:
-        return Problem.of(model, horizon, bins, type_prior=people.type_prior)
+        return Problem.of(model, horizon, bins)
     priors, shares, _ = clustered(people.priors, people.shares, most)
     likeliest = np.argsort(-people.shares, kind="stable")[:_PEOPLE]
     return Problem.of(
@@ -262,7 +263,6 @@ def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | Non
         bins,
         priors=priors,
         shares=shares,
-        type_prior=people.type_prior,
         people=None if len(priors) == len(people.priors) else (people.priors[likeliest], people.shares[likeliest]),
     )
 
@@ -277,16 +277,6 @@ def _for_people(plan: Plan, people: _People | None, n_groups: int) -> Plan:
         f"earns more than {upper:.6g}, this one at least {lower:.6g} (of the groups: {plan.message})"
     )
     return replace(plan, lower=lower, upper=upper, message=message)
-
-
-def _bandit(given: Any) -> LatentBandit:
-    bandit = getattr(given, "bandit", given)
-    if not isinstance(bandit, LatentBandit):
-        raise InvalidArgument(
-            f"bandit must be a LatentBandit, or hold one as its .bandit as an Estimate does, got a "
-            f"{type(given).__name__}"
-        )
-    return bandit
 
 
 def _check_horizon(horizon: Any) -> int:

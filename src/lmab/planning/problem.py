@@ -25,8 +25,7 @@ from ..model.attrition_values import (
     known_type_values,
     known_type_values_without_repeats,
 )
-from ..model.bandit import LatentBandit
-from ..model.type_prior import TypePrior
+from ..model.bandit import LatentBandit, bandit_of
 from ..policies.policy import Policy, restore_policy
 from .advice import FittedModel, SavedModel
 from .step_model import StepModel
@@ -164,7 +163,6 @@ class Problem:
     repeats: bool = True  # False: a session plays each arm at most once
     priors: Float[Array, "K M"] | None = None  # where sessions start, if not all at `weights`, their mean
     shares: Float[Array, "K"] | None = None  # Share of the sessions that start at each prior.
-    type_prior: TypePrior | None = None  # what the priors were made from; policies start from it
     people: Shared | None = None  # the most frequent of all priors, where `priors` are those of groups of people
     has_own_steps: bool = False  # payoffs and tables were given by `with_steps`, not derived from the bandit
 
@@ -178,7 +176,6 @@ class Problem:
         repeats: bool = True,
         priors: Float[Array, "K N"] | None = None,
         shares: Float[Array, "K"] | None = None,
-        type_prior: TypePrior | None = None,
         people: Shared | None = None,
     ) -> Problem:
         """Return the problem of `bandit`; continuous rewards are put into `bins` bins per arm.
@@ -186,6 +183,7 @@ class Problem:
         With `priors` (over all types of the bandit) a part of the sessions, given by `shares`, starts at each of them,
         and values are means over the sessions.
         """
+        bandit = bandit_of(bandit)
         possible = bandit.weights > 0 if priors is None else (priors > 0).any(axis=0)
         types = np.flatnonzero(possible)
         own = None if priors is None else np.ascontiguousarray(priors[:, types])
@@ -205,7 +203,6 @@ class Problem:
             repeats,
             own,
             shares,
-            type_prior,
             None if people is None else (np.ascontiguousarray(people[0][:, types]), people[1]),
         )
 
@@ -307,7 +304,7 @@ class Problem:
     def of_policy(self) -> dict[str, Any]:
         """The keyword arguments of every policy for this problem."""
         steps = (self.payoffs, self.tables, self.step_tables) if self.has_own_steps else None
-        return {"horizon": self.horizon, "bins": self.bins, "type_prior": self.type_prior, "steps": steps}
+        return {"horizon": self.horizon, "bins": self.bins, "steps": steps}
 
     def beliefs(self, memory: Float[Array, "n W"]) -> Float[Array, "n M"]:
         """The beliefs of sessions over these types; the memory of a state begins with all types of the bandit."""

@@ -12,7 +12,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_array, check_count
 from ..errors import InvalidArgument
 from ..model import belief
-from ..model.bandit import LatentBandit
+from ..model.bandit import LatentBandit, bandit_of
 from ..model.type_prior import TypePrior, check_type_prior
 from .policy import Policy, State, best_allowed, check_horizon
 
@@ -42,16 +42,17 @@ class BeliefPolicy(Policy):
     def __init__(
         self, bandit: LatentBandit, *, horizon: int | None = None, type_prior: TypePrior | None = None
     ) -> None:
-        self.bandit = bandit
+        self.bandit = bandit = bandit_of(bandit)
+        if type_prior is not None:
+            self.bandit = bandit.with_type_prior(check_type_prior(type_prior, bandit.n_types))
         self.n_arms = bandit.n_arms
         self.horizon = check_horizon(horizon)
-        self._type_prior = None if type_prior is None else check_type_prior(type_prior, bandit.n_types)
         if bandit.step_effects is not None:
             self.order_free, self.depends_on_step = False, True
 
     @property
     def type_prior(self) -> TypePrior | None:
-        return self._type_prior
+        return self.bandit.type_prior
 
     @property
     def arm_labels(self) -> tuple[str | int, ...] | None:
@@ -113,10 +114,7 @@ class BeliefPolicy(Policy):
         return belief.normalise(state.memory[:, : self.bandit.n_types])
 
     def record(self) -> files.Record:
-        nested = {"bandit": self.bandit.record()}
-        if self.type_prior is not None:
-            nested["type_prior"] = self.type_prior.record()
-        return files.Record(self.kind, {"horizon": self.horizon}, records=nested)
+        return files.Record(self.kind, {"horizon": self.horizon}, records={"bandit": self.bandit.record()})
 
     @classmethod
     def from_record(cls, record: files.Record) -> Policy:
@@ -126,6 +124,7 @@ class BeliefPolicy(Policy):
 
     @staticmethod
     def _prior_of(record: files.Record) -> TypePrior | None:
+        """Return the type prior beside the bandit, in files from before the bandit held it."""
         prior_record = record.records.get("type_prior")
         return None if prior_record is None else TypePrior.from_record(prior_record)
 
