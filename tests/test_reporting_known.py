@@ -56,7 +56,7 @@ def test_bounds_are_for_the_people_of_the_report(log):
     """A plan that knows nothing of people proves what such plans can earn; with features one can earn more."""
     estimate = lmab.fit(log, n_types=2, check=False, rng=0)
     assert estimate.type_prior is not None
-    alone, people = lmab.plan(estimate.bandit, horizon=3), lmab.plan(estimate, horizon=3)
+    alone, people = lmab.plan(estimate.bandit.with_type_prior(None), horizon=3), lmab.plan(estimate, horizon=3)
     found = gather(estimate, alone)
     assert found.worth.policy.mean == pytest.approx(lmab.evaluate(alone, estimate, horizon=3).mean)
     assert found.worth.upper >= lmab.evaluate(people, estimate, horizon=3).mean > alone.upper

@@ -209,7 +209,7 @@ def _optimum(estimate: Estimate, plan: Plan, seconds: float) -> float:
         return np.inf
     method = Exact(max_states=_EXACT_STATES)
     try:
-        model = plan.of_kept_arms(estimate.bandit)
+        model = plan.of_kept_arms(estimate.bandit).with_type_prior(None)
         found = make_plan(model, horizon=plan.horizon, method=method, time_limit=seconds)
     except TooLarge:
         return np.inf
