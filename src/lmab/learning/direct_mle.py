@@ -37,26 +37,26 @@ from .learner import (
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior="learned")
 _DRAWS = Schedule(chains=2, burn=40, keep=8, thin=3)  # models that a round of Thompson sampling draws from
-_PAYS = 0.25  # a lower rank is used where AIC falls by more than this part of the parameters that it saves
+_PAYS = 0.25  # a lower rank is used if AIC falls by more than this fraction of the saved parameters
 _SYMMETRY = 1.08  # noise in the second moments has eigenvalues as far above zero as below, up to this factor
 _MAX_ROWS = 1000  # Most rows of the second moments; with more no low rank is looked for.
 
 
 @dataclass(frozen=True)
 class DirectMLE(Learner):
-    """Explore, fit all arms at once by MAP-EM, confine the fit to a low rank where there is one, plan with bounds.
+    """Explore, fit all arms at once by MAP-EM, confine the fit to a low rank if the log supports one, and plan.
 
     Args:
         n_types: how many types; "auto" or None: chosen by held-out likelihood. `Traits` has no such number: None.
         rank: the dimension of the space that the types' rewards span. A number confines the fit to this rank; None
             leaves it free. "auto" takes one more than the number of eigenvalues of the second moments above the noise.
-            It confines the fit where this rank is below `n_types`, where the other eigenvalues look like noise (as
-            far above zero as below), and where Akaike's criterion improves clearly.
+            It confines the fit if this rank is below `n_types`, if the other eigenvalues look like noise (as far
+            above zero as below), and if Akaike's criterion improves clearly.
         thompson_rounds: half of the sessions explore uniformly, so that the log stays of use, and the others come in
             this many rounds of Thompson sampling: of models that the log so far could have come from, one and its
             type are drawn from the belief, and the best arm of that type is played. Each round takes a fit. 0
             explores uniformly with all sessions, and fits once.
-        method: how to fit: `EM(...)`, or `Traits(...)` for people who differ by degrees; traits know no rank, and their
+        method: how to fit: `EM(...)`, or `Traits(...)` for continuous latent traits; traits have no rank, and their
             Thompson sampling draws a type of the fit.
 
     Examples:
@@ -79,7 +79,7 @@ class DirectMLE(Learner):
 
     @property
     def _asked(self) -> int | str | None:
-        """The number of types that a fit is asked for: "auto" where none was named, and none of traits."""
+        """Return the `n_types` of a fit: "auto" if none was given, None for traits."""
         return None if capabilities_of(self.method).chooses_n_types else self.n_types or "auto"
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
@@ -122,12 +122,12 @@ class DirectMLE(Learner):
         return fitted
 
     def _polish(self, task: Task, fitted: Estimate, uniform: Sessions, course: Course) -> Estimate:
-        """The fit under a lower rank, where one is asked for or improves Akaike's criterion clearly."""
+        """Return the fit under a lower rank if one is given or improves Akaike's criterion clearly."""
         rank = self.rank
-        if isinstance(self.method, Traits) or fitted.bandit.leaving is not None:  # moments do not know who leaves
+        if isinstance(self.method, Traits) or fitted.bandit.leaving is not None:  # moments ignore attrition
             return fitted
         if rank == "auto":
-            if task.rewards == "binned":  # The eigenvalues of bins are not those of rewards.
+            if task.rewards == "binned":  # bins and rewards have different eigenvalues
                 return fitted
             if task.horizon < 2 or len(uniform) < 4 or uniform.n_arms * len(np.unique(uniform.rewards)) > _MAX_ROWS:
                 return fitted
@@ -145,7 +145,7 @@ class DirectMLE(Learner):
 
 
 def _possible(fitted: Estimate, rng: np.random.Generator) -> LatentBandit:
-    """All types of models that the log could have come from, as one bandit: its belief tells models apart too."""
+    """Return the types of several posterior draws as one bandit, so that its belief also covers the models."""
     if fitted.factors is not None:
         return fitted.bandit
     draws = draw_models(fitted.require_log(), fitted.bandit, rng=rng, schedule=_DRAWS)
@@ -159,9 +159,9 @@ def _possible(fitted: Estimate, rng: np.random.Generator) -> LatentBandit:
 
 
 def _skew(eigenvalues: Float[Array, "E"], rank: int, n_types: int) -> float:
-    """How much larger the eigenvalues between `rank` and `n_types` are than the lowest ones; infinite without any.
+    """Return by how much the eigenvalues between `rank` and `n_types` exceed the lowest ones; infinite without any.
 
-    Types whose eigenvalues are too small to be seen one by one still make all of these larger.
+    Types with eigenvalues too small to be seen one by one still make all of these larger.
     """
     n = min(n_types, len(eigenvalues)) - rank
     below = -float(eigenvalues[-n:].sum()) if n > 0 else 0.0

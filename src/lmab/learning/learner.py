@@ -1,4 +1,4 @@
-"""Learner: what learners are made of: the explorations they ask for, their task, their course and its result."""
+"""Base class of learners, with their explorations, their task, their course and their result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..simulation import Environment, Rule, Simulator
 class Exploration:
     """Sessions to play: either each row of `arms` is one, or `policy` decides. One of the two is None.
 
-    With a `rule`, `policy` is meant for the next session alone: the learner takes whatever it is told at once, and asks
+    With a `rule`, `policy` is valid for the next session alone: the learner takes any number of sessions and asks
     again. A `Simulator` plays all of its sessions by the rule, any other environment one.
 
     Examples:
@@ -44,7 +44,7 @@ class Exploration:
         Sessions(5 sessions, 20 steps, 5 arms)
     """
 
-    phase: str  # what the sessions are for
+    phase: str  # purpose of the sessions
     n_sessions: int
     policy: Policy | None = None
     arms: Integer[Array, "n H"] | None = None
@@ -57,7 +57,7 @@ class Exploration:
 
     @classmethod
     def of_rule(cls, phase: str, rule: Rule, policy: Policy, n_sessions: int) -> Exploration:
-        """Play n sessions one after another: the first by `policy`, the others by what was learned until then."""
+        """Play n sessions one after another: the first by `policy`, the others by the rule, which learns from each."""
         return cls(phase, n_sessions, policy=policy, rule=rule)
 
     @classmethod
@@ -77,7 +77,7 @@ class Exploration:
         return environment.run(self.policy, 1)
 
     def after(self, n_played: int) -> Exploration:
-        """What is left after the first `n_played` sessions were played."""
+        """Return the exploration that is left after `n_played` sessions."""
         arms = None if self.arms is None else self.arms[n_played:]
         return replace(self, n_sessions=self.n_sessions - n_played, arms=arms)
 
@@ -91,7 +91,7 @@ Campaign = Generator[Exploration, Sessions, "Learned"]
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """One part of a learner's course: the sessions played, the time of a computation, and what it found."""
+    """One part of a learner's course: its sessions, the time of its computation, and the facts it found."""
 
     name: str
     n_sessions: int = 0
@@ -108,7 +108,7 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The result of a learner: `policy` is what was learned, `bandit` is the model that it was planned on.
+    """The result of a learner: the learned policy, and the model that it was planned on.
 
     Examples:
         >>> import numpy as np, lmab
@@ -126,10 +126,10 @@ class Learned:
     sessions_used: int
     diagnostics: tuple[Phase, ...]  # in the order of the course
     plan: Plan | None = None  # bounds on the optimum of `bandit`, which is not the true bandit
-    estimate: Estimate | None = None  # the fit, where one was made over all arms
+    estimate: Estimate | None = None  # the fit, if one was made over all arms
 
     def __getitem__(self, name: str) -> Phase:
-        """The phase of that name."""
+        """Return the phase of that name."""
         return next(phase for phase in self.diagnostics if phase.name == name)
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class Course:
     """Collects the phases of one course; phases with the same name are added up.
 
     In a campaign, `sessions = yield from course.explore(exploration)` asks for sessions and notes their number and
-    rewards, `course.note(name, **facts)` notes what a computation found, and `return course.learned(...)` ends it.
+    rewards, `course.note(name, **facts)` notes the facts of a computation, and `return course.learned(...)` ends it.
 
     Examples:
         >>> import lmab
@@ -176,7 +176,7 @@ class Course:
         return sessions
 
     def note(self, name: str, **facts: Any) -> None:
-        """Note what a computation found; the time since the last note or exploration counts for it."""
+        """Note facts of a computation, with the time since the last note or exploration."""
         now = time.perf_counter()
         phase = self._phases.get(name, Phase(name))
         self._phases[name] = replace(phase, seconds=phase.seconds + now - self._clock, facts={**phase.facts, **facts})
@@ -185,7 +185,7 @@ class Course:
     def learned(
         self, policy: Policy, bandit: LatentBandit | None, plan: Plan | None = None, estimate: Estimate | None = None
     ) -> Learned:
-        """The result at the end of the course."""
+        """Return the result at the end of the course."""
         phases = tuple(self._phases.values())
         return Learned(policy, bandit, sum(phase.n_sessions for phase in phases), phases, plan, estimate)
 
@@ -197,7 +197,7 @@ CERTIFIED = Certified()
 
 @dataclass(frozen=True)
 class Task:
-    """What every learner is told: the environment's size, the budget, the rewards, and how to plan.
+    """The task of a learner: the environment's size, the budget, the rewards, and the planner.
 
     Examples:
         >>> import lmab
@@ -212,7 +212,7 @@ class Task:
     planner: Planner = CERTIFIED
     time_limit: float = 60.0  # seconds for planning
     rewards: str | None = None  # As in `fit`: "categorical", "gaussian", "counts", "binned"; None: by observed values.
-    values: Sequence[float] | None = None  # Values of categorical rewards, where some may not be seen, rising.
+    values: Sequence[float] | None = None  # Values of categorical rewards, rising, if some may never occur.
     declared: str | None = None  # the reward family that the environment declares; None: unknown
 
     def __post_init__(self) -> None:
@@ -251,7 +251,7 @@ class Learner(ABC):
 
     @abstractmethod
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        """A generator that yields each `Exploration`, is sent its sessions, and returns what was learned.
+        """Yield each `Exploration`, receive its sessions, and return the learned result at the end.
 
         A task that cannot be done raises before the first exploration. The same seed and sessions give the same
         explorations and the same result.
@@ -278,22 +278,22 @@ def note_estimate(course: Course, name: str, fit: Estimate) -> None:
 
 
 def planned_on_estimate(task: Task, bandit: LatentBandit, course: Course) -> Learned:
-    """The last steps of most learners: floor the estimated bandit and plan on it."""
+    """Floor the estimated bandit, plan on it, and return the result: the last steps of most learners."""
     safe = floored(bandit, task.values)
     result = planned(task, safe, course)
     return course.learned(result.policy, safe, plan=result)
 
 
 def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> LatentBandit:
-    """The bandit with no reward value less likely than `FLOOR`, so that one rare reward does not exclude a type.
+    """Return the bandit with all reward probabilities at least `FLOOR`, so that no rare reward excludes a type.
 
-    Values that are known to exist but were never seen get this probability.
+    Values that are declared but never occurred get this probability.
     """
     return replace(bandit, rewards=bandit.rewards.floored(FLOOR, values))
 
 
 def lenient(bandit: LatentBandit) -> LatentBandit:
-    """The bandit for a policy that explores: it takes a reward that nobody declared for the nearest known value.
+    """Return the bandit for a policy that explores: it takes an undeclared reward for the nearest declared value.
 
     A policy that refused such a reward would end the run in the middle of a session, and its sessions would be lost.
     """
@@ -330,7 +330,7 @@ def check_enough(task: Task, n_fitted: int, n_types: int) -> None:
 
 
 def share_out(n_sessions: int, fraction: float) -> tuple[int, int]:
-    """The budget in two parts, at least one session each."""
+    """Return the budget in two parts, at least one session each."""
     if n_sessions < 2:
         raise InvalidArgument(f"n_sessions must be at least 2 for a learner of two phases, got {n_sessions}")
     first = min(max(round(fraction * n_sessions), 1), n_sessions - 1)
@@ -338,12 +338,12 @@ def share_out(n_sessions: int, fraction: float) -> tuple[int, int]:
 
 
 def declared_values(task: Task, sessions: Sessions) -> list[float] | None:
-    """The declared reward values, with those that the sessions paid all the same; None where none were declared."""
+    """Return the declared reward values with all values of the sessions; None if none were declared."""
     return None if task.values is None else united_values(task, sessions)
 
 
 def united_values(task: Task, sessions: Sessions) -> list[float] | None:
-    """The declared reward values and those that the sessions paid; None where rewards are not listed by value."""
+    """Return the declared reward values and the sessions' values; None if rewards are not categorical."""
     if task.rewards not in (None, "categorical"):
         return None
     values: list[float] = np.union1d(() if task.values is None else task.values, sessions.rewards).tolist()
@@ -351,7 +351,7 @@ def united_values(task: Task, sessions: Sessions) -> list[float] | None:
 
 
 def joined(parts: Sequence[Sessions]) -> Sessions:
-    """One log of many, put together in pairs, pairs of pairs and so on."""
+    """Return one log of many, merged in pairs, pairs of pairs and so on."""
     while len(parts) > 1:
         pairs = [parts[i] + parts[i + 1] for i in range(0, len(parts) - 1, 2)]
         parts = pairs + list(parts[2 * len(pairs) :])

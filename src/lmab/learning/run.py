@@ -34,9 +34,9 @@ from .learner import CERTIFIED, Exploration, Learned, Learner, Task, joined
 
 
 class Run:
-    """A learner that works in batches: `ask` says what to play, a live system plays it, `tell` takes the sessions.
+    """A learner that works in batches: `ask` returns an exploration, a live system plays it, `tell` takes the sessions.
 
-    A file of a run holds its learner, its task, a seed and the sessions told so far. Loading the file repeats the same
+    A file of a run holds its learner, its task, a seed and all sessions so far. Loading the file repeats the same
     course, with the same bits.
 
     Args:
@@ -79,7 +79,7 @@ class Run:
 
     @classmethod
     def resume(cls, learner: Learner, task: Task, seed: int, told: Sequence[Sessions]) -> Run:
-        """The run in the state that it had after it was told these sessions."""
+        """Return the run in its state after these sessions."""
         run = cls.__new__(cls)
         run._begin(learner, task, seed)
         for sessions in told:
@@ -88,35 +88,35 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all sessions were told, so that `learned` is there."""
+        """Return whether all sessions are there, so that `learned` exists."""
         return self._learned is not None
 
     @property
     def learned(self) -> Learned:
-        """What was learned."""
+        """Return the result of the learner."""
         if self._learned is None:
             raise InvalidArgument(f"the run must be finished first, got one that still asks for {self.ask()}")
         return self._learned
 
     @property
     def sessions(self) -> Sessions | None:
-        """All sessions told so far, also after the learner failed; None before the first."""
+        """Return all sessions so far, also after the learner failed; None before the first."""
         told = [*self._rounds, *([] if self._told is None else [self._told])]
         return joined(told) if told else None
 
     @property
     def sessions_used(self) -> int:
-        """Sessions told so far."""
+        """Return the number of sessions so far."""
         return sum(map(len, self._rounds)) + (0 if self._told is None else len(self._told))
 
     def ask(self) -> Exploration:
-        """What to play next; the answer stays the same until enough sessions are told."""
+        """Return the next exploration; it stays the same until enough sessions arrive."""
         if self._learned is not None:
             raise InvalidArgument("the run must not be finished, got one with nothing left to play")
         return self._plan if self._told is None else self._plan.after(len(self._told))
 
     def tell(self, sessions: Sessions) -> None:
-        """Tell the sessions that were played, all that were asked for or a part of them.
+        """Pass on sessions that were played: all sessions of the exploration or a part of them.
 
         When all are there, the learner computes. So the last call may take as long as the fit and the plan.
         """
@@ -147,7 +147,7 @@ class Run:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        """The learner, the task, the seed, and all sessions as one log, with the number of sessions of each round."""
+        """Return learner, task, seed, and all sessions as one log, with the number of sessions of each round."""
         rounds = [len(told) for told in (*self._rounds, *([] if self._told is None else [self._told]))]
         nested = {"learner": encode(self.learner), "task": _task_record(self.task)}
         if self.sessions is not None:
@@ -179,14 +179,14 @@ def learn(
     """Play `environment` for `n_sessions` sessions and return the policy that `learner` learns.
 
     Args:
-        environment: what is played: a `Simulator`, or a live system with the same methods.
+        environment: a `Simulator`, or a live system with the same methods.
         learner: the learner; `DirectMLE(n_types)` unless there is a reason for another.
         n_sessions: the budget; exactly this many sessions are played (none by `Genie`).
         rng: the generator or seed for the learner's randomness; the environment has its own.
         planner: how to plan on the learned model, as in `plan`.
         time_limit: seconds for planning.
         rewards: as in `fit`.
-        values: the reward values, where some may be too rare to be seen while learning.
+        values: the reward values, if some may be too rare to occur while learning.
         progress: called with the `Run` after each round.
 
     Whatever fails after the first round, the sessions are kept: the error has the `run`, and so `error.run.sessions`.
@@ -232,7 +232,7 @@ def _sessions_record(sessions: Sessions) -> files.Record:
 
 
 def sessions_from(record: files.Record) -> Sessions:
-    """The sessions that a run's record holds."""
+    """Return the sessions that a run's record holds."""
     labels = record.fields["arm_labels"]
     arrays = record.arrays
     return Sessions(
@@ -289,11 +289,11 @@ _MAKERS: Makers = {
     "bandit": LatentBandit.from_record,
     **{maker.__name__: maker for maker in (DirectMLE, *_PLANNERS, Task, EM, Traits, Subspace)},
 }
-_PACKAGES = ("lmab.learning", "lmab.estimation")  # whose public learners and estimators a run may hold
+_PACKAGES = ("lmab.learning", "lmab.estimation")  # packages of public learners and estimators that a run may hold
 
 
 def restore_run(record: Record) -> Run:
-    """The run that a record describes; all computations are repeated."""
+    """Return the run that a record describes; all computations are repeated."""
     makers = {**_own(Learner), **_own(Planner), **_MAKERS, **_public(record), _PLANNER: _planner_from}
     learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
     rounds = record.arrays["rounds"]
@@ -306,7 +306,7 @@ def restore_run(record: Record) -> Run:
 
 
 def _public(record: Record) -> dict[str, Callable[..., Any]]:
-    """Return the public learners and estimators that a record and those nested in it name."""
+    """Return the public learners and estimators that a record and its nested records name."""
     found: dict[str, Callable[..., Any]] = {}
     for part in (record, *record.records.values()):
         for package in map(import_module, _PACKAGES):
@@ -319,7 +319,7 @@ def _public(record: Record) -> dict[str, Callable[..., Any]]:
 
 
 def _own(base: Any) -> dict[str, Callable[..., Any]]:
-    """The subclasses of `base` that the program has defined, by name; of two with the same name the later one."""
+    """Return the subclasses of `base` that the program has defined, by name; of two equal names the later one."""
     found: dict[str, Callable[..., Any]] = {}
     todo = list(base.__subclasses__())
     for cls in todo:

@@ -24,7 +24,7 @@ from .second import Subspace
 
 _EVENTS = ("pairs", "events", "arms")
 _MAX_EVENT_VALUES = 12  # 2^Z events per arm
-_BLOCK = 4096  # rows whose scores are computed at once: they stay in cache
+_BLOCK = 4096  # rows that are scored at once: they stay in cache
 _MAX_ROUNDS = 200
 _NEGLIGIBLE = 1e-9  # a row with a smaller weight is not part of a design
 _SINGULAR = 1e-6  # rows span if their least singular value is at least this part of the largest
@@ -58,7 +58,7 @@ class Design:
 
     @property
     def onto_pairs(self) -> Float[Array, "P n"]:
-        """The rows of `reconstruction` that rebuild a type: one per (arm, value), or per arm."""
+        """Return the rows of `reconstruction` that rebuild a type: one per (arm, value), or per arm."""
         if self.events != "events" or self.values is None:
             return self.reconstruction
         single = [place for place, mask in enumerate(_subsets(len(self.values))) if sum(mask) == 1]
@@ -68,7 +68,7 @@ class Design:
 
     @cached_property
     def leeway(self) -> float | None:
-        """How far a rebuilt type of weight 1 may leave its probabilities: Proposition 2.5 with the measured error.
+        """Return how far a rebuilt type of weight 1 may leave its probabilities: Proposition 2.5, measured error.
 
         A type of weight w_m may leave them by leeway / sqrt(w_m), equation (valid_param_2). None: unknown.
         """
@@ -78,7 +78,7 @@ class Design:
 
     @property
     def pairs(self) -> list[tuple[int, Any]]:
-        """The chosen pairs: (arm, value), or (arm, set of values) for events, or (arm, None) where rows are arms."""
+        """Return the chosen pairs: (arm, value), (arm, set of values) for events, or (arm, None) if rows are arms."""
         if self.n_arms is None:
             raise InvalidArgument("pairs are known for the design of a Subspace, got one of a raw feature matrix")
         per_arm = len(self.coordinates) // self.n_arms
@@ -87,7 +87,7 @@ class Design:
 
     @property
     def arms(self) -> list[int]:
-        """The arms of the core set, each once, in rising order."""
+        """Return the arms of the core set, each once, in rising order."""
         return sorted({arm for arm, _ in self.pairs})
 
     def _names(self, per_arm: int) -> list[Any]:
@@ -159,7 +159,7 @@ def design(subspace: Subspace | Any, *, tolerance: float = 1.0, events: str = "p
 
 
 def _lift(subspace: Subspace) -> Float[Array, "E k"]:
-    """One row per (arm, event), the sum of the rows of its values: Remark A.1."""
+    """Return one row per (arm, event), the sum of the rows of its values: Remark A.1."""
     if subspace.values is None:
         raise InvalidArgument("events must be 'pairs' or 'arms' for continuous rewards, got 'events'")
     n_values = len(subspace.values)
@@ -171,12 +171,12 @@ def _lift(subspace: Subspace) -> Float[Array, "E k"]:
 
 
 def _subsets(n: int) -> Iterator[tuple[int, ...]]:
-    """All subsets of n values except the empty one, as rows of 0 and 1; the last one is the sure event."""
+    """Return all nonempty subsets of n values as rows of 0 and 1; the last one is the sure event."""
     return (mask for mask in itertools.product((0, 1), repeat=n) if any(mask))
 
 
 def _all_pairs(found: Design, subspace: Subspace) -> tuple[Integer[Array, "n"], Float[Array, "n"]]:
-    """Every pair of the core arms; pairs that the design did not need have weight 0."""
+    """Return the design with every pair of the core arms; pairs that it did not need have weight 0."""
     per_arm = len(found.coordinates) // subspace.n_arms
     arms = np.unique(found.support // per_arm)
     support = (arms[:, None] * per_arm + np.arange(per_arm)).ravel()
@@ -199,7 +199,7 @@ def _solve(features: Float[Array, "D k"], tolerance: float) -> Design:
 
 
 def _whiten(features: Float[Array, "D k"]) -> Float[Array, "D r"]:
-    """Orthonormal coordinates of the column space: a G-optimal design does not depend on the basis."""
+    """Return orthonormal coordinates of the column space: a G-optimal design does not depend on the basis."""
     norm = float(np.abs(features).max())
     if norm == 0:
         raise InvalidArgument("subspace must have a row that is not zero, got only zeros")
@@ -212,7 +212,7 @@ def _whiten(features: Float[Array, "D k"]) -> Float[Array, "D r"]:
 
 
 def _spanning_rows(rows: Float[Array, "D r"]) -> Integer[Array, "r"]:
-    """r rows that span the space; each is the farthest from the span of the rows before it."""
+    """Return r rows that span the space; each is the farthest from the span of the rows before it."""
     left = np.einsum("ij,ij->i", rows, rows)
     chosen: list[int] = []
     basis = np.zeros((0, rows.shape[1]))
@@ -245,7 +245,7 @@ def _cut(
 def _worst_rows(
     rows: Float[Array, "D r"], factor: Float[Array, "r r"], scores: Float[Array, "D"]
 ) -> Integer[Array, "m"]:
-    """Up to r rows with high scores in different directions."""
+    """Return up to r rows with high scores in different directions."""
     top = np.argpartition(scores, -_BLOCK)[-_BLOCK:] if len(rows) > _BLOCK else np.arange(len(rows))
     points, left = rows[top] @ factor, scores[top].copy()
     picked: list[int] = []
@@ -259,10 +259,10 @@ def _worst_rows(
 
 
 def _optimal_weights(rows: Float[Array, "n r"]) -> Float[Array, "n"]:
-    """The D-optimal weights on a few rows, by a primal-dual interior-point method.
+    """Return the D-optimal weights on a few rows, by a primal-dual interior-point method.
 
-    Minimises -log det G(rho) + r * sum(rho) over rho >= 0, whose solution sums to 1; there scores are at most r
-    (Kiefer and Wolfowitz), with equality where rho > 0.
+    The method minimises -log det G(rho) + r * sum(rho) over rho >= 0. The solution sums to 1, and scores are at most r
+    (Kiefer and Wolfowitz), with equality if rho > 0.
     """
     n, rank = rows.shape
     rho = np.full(n, 1 / n)
@@ -285,7 +285,7 @@ def _optimal_weights(rows: Float[Array, "n r"]) -> Float[Array, "n"]:
 
 
 def _length(point: Float[Array, "n"], step: Float[Array, "n"]) -> float:
-    """The longest step, at most 1, after which all entries are positive."""
+    """Return the longest step, at most 1, after which all entries are positive."""
     falling = step < 0
     return min(1.0, 0.99 * float((point[falling] / -step[falling]).min())) if falling.any() else 1.0
 
@@ -295,7 +295,7 @@ def _reduce(
 ) -> tuple[Integer[Array, "m"], Float[Array, "m"]]:
     """Drop rows one by one, the one with the least weight first, while the target holds without them.
 
-    At a tight target a row can be dropped only where another row is nearly equal to it (neighbours on a grid).
+    At a tight target a row can be dropped only if another row is nearly equal to it (neighbours on a grid).
     """
     rank = rows.shape[1]
     for row in chosen[np.argsort(weights)]:
@@ -314,12 +314,12 @@ def _reduce(
 
 
 def _likeness(rows: Float[Array, "n r"], row: Float[Array, "r"]) -> float:
-    """The largest squared cosine between `row` and one of `rows`."""
+    """Return the largest squared cosine between `row` and one of `rows`."""
     return float(((rows @ row) ** 2 / np.einsum("ij,ij->i", rows, rows)).max() / (row @ row))
 
 
 def _factor(rows: Float[Array, "n r"], weights: Float[Array, "n"]) -> Float[Array, "r r"]:
-    """The matrix F such that F F' is the inverse of the information matrix G(rho)."""
+    """Return the matrix F such that F F' is the inverse of the information matrix G(rho)."""
     from scipy.linalg import solve_triangular
 
     information = rows.T @ (rows * weights[:, None])

@@ -20,7 +20,7 @@ from ..model.rewards import MAX_VALUES, distinct_values, encode_values
 _PAIRS = ("all", "first-two")
 _MAX_FEATURES = 5000  # a D x D matrix is held in memory
 _DENSE = 1000  # with more features, only the leading eigenvalues are computed
-_LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
+_LEADING = 40  # eigenvalues that are computed beyond the rank if it is not given
 _CHUNK = 1 << 18  # sessions processed at once
 _SAFETY = 2.0  # the error is measured once, and another draw of the same law is rarely more than twice as large
 _LEAST_SESSIONS = 4  # with fewer, two halves of the log cannot measure its error
@@ -32,7 +32,7 @@ class Moments:
 
     second: Float[Array, "D D"]  # symmetric; row a*Z + z is the pair (arm a, value z), or row a is arm a
     plays: Float[Array, "A A"]  # how often each pair of arms was seen in two steps of a session
-    values: Float[Array, "Z"] | None  # the reward values; None where rewards themselves are multiplied (Gaussian)
+    values: Float[Array, "Z"] | None  # the reward values; None if rewards themselves are multiplied (Gaussian)
 
     @property
     def n_arms(self) -> int:
@@ -55,7 +55,7 @@ class Subspace:
         return int(self.basis.shape[1])
 
     def off_by(self, weight: float) -> float:
-        """How far a type of that weight is from this subspace, in any row: delta_sub / sqrt(w_m) of Lemma 3.7."""
+        """Return the distance of a type of that weight from this subspace, in any row: delta_sub / sqrt(w_m)."""
         if self.error is None:
             raise InvalidArgument("the subspace must come from a log of at least 4 sessions, got one of unknown error")
         return self.error / float(np.sqrt(weight))
@@ -67,12 +67,12 @@ class Subspace:
 def subspace(
     sessions: Sessions | Packed, *, rank: int | None = None, pairs: str = "all", rewards: str | None = None
 ) -> Subspace:
-    """Estimate the subspace that the types' reward probabilities span, without telling types apart (Lemma 3.7).
+    """Estimate the subspace that the types' reward probabilities span, without clustering sessions (Lemma 3.7).
 
     Correlations between two steps of the same session come from the type alone, as long as the arms do not depend
     on the session's own rewards. In logs of adaptive policies the correlations are biased: they are good enough to
-    start EM, but not for moment matching. Where people left, pairs of steps count for those who went before their
-    second step, too; this is exact where leaving depends on arm and reward, and wrong where types leave differently.
+    start EM, but not for moment matching. With attrition, pairs of steps also stand for sessions that ended before
+    their second step. This is exact if leaving depends on arm and reward, and wrong if types leave differently.
 
     Args:
         sessions: a log in which sessions have at least two steps.
@@ -116,12 +116,12 @@ def second_moments(
     values: Float[Array, "Z"] | None = None,
     half: int | None = None,
 ) -> Moments:
-    """The second moments of a log: each entry is a mean over the times that its two arms were played together.
+    """Return the second moments of a log: each entry is a mean over the joint plays of its two arms.
 
     Entries are divided by the plays of the pair and not by N (the paper's estimator, which is M2 / A^2 under uniform
     play), so that they do not depend on the logging policy. Pairs of arms that were never played together get the
-    product of their marginals. `values` are the (rising) reward values, where the log may not show all of them. `half`
-    0 or 1 looks at every second session only. Where people left, steps have the weights of `Stays`.
+    product of their marginals. `values` are the (rising) reward values, if the log may lack some of them. `half` 0 or 1
+    takes every second session only. With attrition, steps have the weights of `Stays`.
     """
     check("pairs", pairs, OneOf(_PAIRS))
     check("rewards", rewards, optional(OneOf(tuple(FAMILIES))))
@@ -162,7 +162,7 @@ def _seen(sessions: Sessions | Packed, pairs: str) -> Float[Array, "n"]:
 
 
 def _chunks(sessions: Sessions | Packed, pairs: str, half: int | None) -> Iterator[Sessions]:
-    """What counts of the log, a bounded number of sessions at a time."""
+    """Yield the sessions of the log, or of its half, a bounded number at a time."""
     for chunk in sessions.chunks(_CHUNK):
         if half is not None and len(chunk) <= half:
             continue
@@ -172,19 +172,19 @@ def _chunks(sessions: Sessions | Packed, pairs: str, half: int | None) -> Iterat
 
 @dataclass(frozen=True, eq=False)
 class Stays:
-    """How often people went on after each arm and reward: what makes up for those who left.
+    """Rates of staying after each arm and reward, which reweight a log with attrition.
 
     A step that was reached counts as one over the probability to have gone on after every step before it. So a pair of
     steps, or any number of them, counts with the weight of its last step, and in expectation as often as if nobody had
-    left, where leaving depends on arm and reward (and neither on the type nor on the step).
+    left, if leaving depends on arm and reward (and neither on the type nor on the step).
     """
 
     values: Float[Array, "Z"]
-    logs: Float[Array, "A Z"]  # of one over the probability to go on; infinite where nobody did
+    logs: Float[Array, "A Z"]  # of one over the probability to stay; infinite if nobody did
 
     @classmethod
     def of(cls, sessions: Sessions | Packed, half: int | None = None) -> Stays | None:
-        """Counted in the log, or in half of it; None where it knows of nobody who left."""
+        """Return the rates in the log or in half of it; None if no session of it ends by leaving."""
         if sessions.endings is None or not (sessions.endings == LEFT).any():
             return None
         values = np.unique(sessions.some_rewards)
@@ -203,9 +203,9 @@ class Stays:
         return cls(values, np.nan_to_num(logs, nan=0.0, posinf=np.inf).reshape(sessions.n_arms, -1))
 
     def weights(self, sessions: Sessions) -> Float[Array, "S"]:
-        """What each step of these sessions counts as."""
+        """Return the weight of each step of these sessions."""
         logs = self.logs[sessions.arms, encode_values(self.values, sessions.rewards)]
-        logs[sessions.offsets[1:] - 1] = 0.0  # what came after the last step changes no weight
+        logs[sessions.offsets[1:] - 1] = 0.0  # leaving after the last step changes no weight
         before = np.cumsum(logs) - logs
         return np.exp(before - np.repeat(before[sessions.offsets[:-1]], sessions.lengths))
 
@@ -219,7 +219,7 @@ def _pair_sums(
 ) -> Float[Array, "D D"]:
     """Sum over ordered pairs of different steps of a session of the products of their weights, by feature.
 
-    Where people left, a pair counts as `reached` says of its later step.
+    With attrition, a pair has the weight `reached` of its later step.
     """
     from scipy.sparse import csr_array
 
@@ -239,7 +239,7 @@ def _pair_sums(
 
 
 def _first_steps(sessions: Sessions, n: int) -> Sessions:
-    """The first n steps of every session."""
+    """Return the first n steps of every session."""
     keep = sessions.steps < n
     offsets = np.concatenate([[0], np.cumsum(np.minimum(sessions.lengths, n))])
     return Sessions(sessions.arms[keep], sessions.rewards[keep], offsets, sessions.n_arms)
@@ -258,7 +258,7 @@ def _half_difference(
 
 
 def _drift(error: Float[Array, "D D"], basis: Float[Array, "D k"], values: Float[Array, "k"]) -> float:
-    """How far a type of weight 1 is off the subspace of moments with this error, to first order.
+    """Return how far a type of weight 1 is off the subspace of moments with this error, to first order.
 
     The leading eigenvectors turn by P E U / lambda, with P the projection off the subspace, so mu_m is off it by
     P E M2^-1 mu_m; and |M2^-1/2 mu_m| <= 1 / sqrt(w_m), because w_m mu_m mu_m' is a part of M2.

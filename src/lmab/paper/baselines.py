@@ -140,7 +140,7 @@ class Tensor(Learner):
     """Explore uniformly, decompose the third moments (Anandkumar et al., 2014), plan: a baseline of the paper.
 
     Types are vectors of means (or of free probabilities), which is the published method on the paper's model.
-    `method=TensorDecomposition(features="pairs")` is a stronger baseline where types are linearly dependent.
+    `method=TensorDecomposition(features="pairs")` is a stronger baseline if types are linearly dependent.
 
     Examples:
         >>> import numpy as np, lmab

@@ -34,9 +34,9 @@ class Clustering(Learner):
     """Play every arm in turn, cluster the sessions by their arms' mean rewards, estimate each cluster, and plan.
 
     This is the explicit clustering of multitask reinforcement learning (Brunskill and Li, 2013; Gentile et al., 2014;
-    Hallak et al., 2015), which needs sessions of H >= A / gamma^2 steps for types whose means differ by gamma (section
-    1.2). Sessions shorter than A leave arms unplayed; their distances then count the arms that were played. Clusters
-    are those of k-means, weighted by plays, with the best of several starts by k-means++.
+    Hallak et al., 2015), which needs sessions of H >= A / gamma^2 steps if the means of types differ by gamma
+    (section 1.2). Sessions shorter than A leave arms unplayed; their distances then count the arms that were
+    played. Clusters are those of k-means, weighted by plays, with the best of several starts by k-means++.
 
     Examples:
         >>> import numpy as np, lmab

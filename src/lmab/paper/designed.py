@@ -105,9 +105,9 @@ def core_may_be_one_arm() -> Iterator[None]:
 
 
 def as_indicators(core: Design, sessions: Sessions, rng: np.random.Generator) -> Sessions:
-    """Plays of core arms as plays of core pairs: arm j is the pair (a_j, z_j), and pays 1 where a_j paid z_j.
+    """Return plays of core arms as plays of core pairs: arm j is the pair (a_j, z_j), and pays 1 if a_j paid z_j.
 
-    An event of Remark A.1 pays 1 where its arm paid any of its values.
+    An event of Remark A.1 pays 1 if its arm paid any of its values.
 
     An arm with several pairs was played for one of them, chosen at random and not by its reward. So the pair is drawn
     at random here.
@@ -157,11 +157,11 @@ class EDMLE(Learner):
         pairs: steps that make the second moments: "all" pairs, or the "first-two" as the paper prints it.
         rank: dimension of the subspace: None is `n_types`, as in the paper; "auto" finds it in the log.
         split: the part of the sessions that play uniformly, for the subspace; the others play the core set.
-        explore: how many sessions play uniformly, where their number is given instead of their part. With a budget of
+        explore: how many sessions play uniformly, if their number is given instead of their part. With a budget of
             `explore` + N sessions, N of them play the core set: step 1 is not counted in the paper's N.
-        space: the subspace, where it is known: then no session plays uniformly, and all play the core set.
+        space: the subspace, if it is known: then no session plays uniformly, and all play the core set.
         likelihood: "indicator" is equation (log_likelihood) as printed: of a core pair (a, z) it uses only whether arm
-            a paid z; "full" uses what the core arms paid.
+            a paid z; "full" uses all rewards of the core arms.
         method: how to fit the core set.
         events: "pairs", core arm-value pairs; "events", the core arm-events of Remark A.1 (2^Z for each arm).
 
@@ -360,7 +360,7 @@ class EDMoments(Learner):
         return MomentMatching("core", core, None, self.restarts, w_min, self.epsilon, self.bins)
 
     def _least_weights(self) -> list[float | None]:
-        """Return the least weights that are tried: 1/M, 1/(2M), ... down to 1/1000; one where none is to be tried."""
+        """Return the least weights that are tried: 1/M, 1/(2M), ... down to 1/1000; one if none is to be tried."""
         if not isinstance(self.w_min, str):
             return [self.w_min]
         if self.n_types == 1:
@@ -373,7 +373,7 @@ class EDMoments(Learner):
         course: Course,
     ) -> LatentBandit:  # fmt: skip
         method = self._method(w_min, core)
-        # Core plays may pay what exploration never did.
+        # core plays may pay values that exploration never saw
         values = None if core.values is None else np.union1d(core.values, plays.rewards)
         with core_may_be_one_arm():
             fitted = fit(plays, n_types=self.n_types, method=method, rewards=family, values=values, rng=rng)
@@ -382,7 +382,7 @@ class EDMoments(Learner):
 
 
 def _uncut(bandit: LatentBandit, bins: Bins | None) -> LatentBandit:
-    """Return the bandit of cut rewards, with the edges by which policies cut what they observe."""
+    """Return the bandit of cut rewards, with the edges by which policies cut their observations."""
     if bins is None:
         return bandit
     assert isinstance(bandit.rewards, Categorical)

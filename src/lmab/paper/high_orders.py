@@ -288,13 +288,13 @@ class Contrasts:
         return cls(arms, pairs, slots, values, table, centre, factor, places)
 
     def event_means(self, y: Float[Array, "n M"]) -> Float[Array, "E M"]:
-        """Return the mean of every event in types whose contrasts have these means."""
+        """Return the mean of every event in types with these means of contrasts."""
         return self.centre[:, None] + self.factor @ y
 
     def powers(self, weights: Float[Array, "M"], y: Float[Array, "n M"], power: int) -> Float[Array, "n M"]:
         """Return the expectation of the contrasts' second, third or fourth powers in every type."""
         if self.values is None:
-            within = np.maximum(1 - y**2 @ weights, 0.0)[:, None]  # of the unit variance, what the types do not explain
+            within = np.maximum(1 - y**2 @ weights, 0.0)[:, None]  # of the unit variance, not explained by the types
             return {2: y**2 + within, 3: y**3 + 3 * y * within, 4: y**4 + 6 * y**2 * within + 3 * within**2}[power]
         probabilities = np.zeros((len(self.arms), len(self.values) + 1, len(weights)))
         group = np.searchsorted(self.arms, [arm for arm, _ in self.events])

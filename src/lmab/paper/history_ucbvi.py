@@ -153,7 +153,7 @@ class _Tree:
         return sum(int(np.count_nonzero(level)) for level in self.counts)
 
     def count(self, sessions: Sessions) -> list[Integer[Array, "k"]]:
-        """Count what followed each history, and return the histories of each length that it followed."""
+        """Count the outcomes after each history, and return the histories of each length that it followed."""
         arms, rewards = sessions.to_arrays()
         played = arms >= 0
         codes = np.zeros(arms.shape, np.int64)
@@ -176,7 +176,7 @@ class _Tree:
         self, tables: list[Float[Array, "K A"]], rows: Sequence[Integer[Array, "k"]], bonus: float | None,
         n_sessions: int,
     ) -> None:  # fmt: skip
-        """Put the values of these histories into the tables: after a session those on its way change, and no others."""
+        """Put the values of these histories into the tables: after a session only the histories on its way change."""
         horizon, spread = len(self.counts), float(np.ptp(self.values))
         width, shape = np.log(2 * self.n_histories * n_sessions), (-1, self.n_arms, len(self.values))
         for step in reversed(range(len(rows))):

@@ -43,7 +43,7 @@ from .tensor_decomposition import TensorDecomposition
 
 Play = Generator[Exploration, Sessions, LatentBandit]  # A course of plays, and the model at its end.
 _SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # One start, from clusters of the sessions' spectral features.
-_SWEEPS = 3  # Passes of EM after every round, where rounds are refitted.
+_SWEEPS = 3  # passes of EM after every round, if rounds are refitted
 
 
 class OptimisticPolicy(BeliefPolicy):
@@ -93,7 +93,7 @@ class LUCRL(Learner):
         start: part of the sessions that explores uniformly.
         growth: the size of a refitted round, as a part of the sessions before it.
         bonus: the width of the bonus, as a part of the width in Hoeffding's inequality.
-        sweeps: passes of EM over all sessions: after every round where rounds are refitted (None: 3), else once, after
+        sweeps: passes of EM over all sessions: after every round if rounds are refitted (None: 3), else once, after
             the last session (None: 0, as published).
         prior: pseudo-counts per type and arm.
         method: how the start is fitted: EM from clusters of the sessions' spectral features, or
@@ -227,7 +227,7 @@ class OptimisticRule:
             begin = first + 1
 
     def _add_known(self, sessions: Sessions, rewards: Categorical) -> None:
-        """Add sessions whose values are all known."""
+        """Add sessions without unknown values."""
         outcomes = rewards.encode(sessions.rewards).astype(np.int64)
         steps = sessions.arms.astype(np.int64), outcomes, sessions.offsets.astype(np.int64)
         counts = self.counts.sessions, self.counts.plays, self.counts.paid
@@ -276,10 +276,10 @@ class OptimisticRule:
 class SoftCounts:
     """Sessions, plays and rewards of each type, every session counted with its posterior when it was added."""
 
-    start: LatentBandit  # whose family of rewards, and scale where it has one, the counts are turned into
+    start: LatentBandit  # decides the reward family, and the scale if it has one
     sessions: Float[Array, "M"]
     plays: Float[Array, "M A"]
-    paid: Float[Array, "M A Z"]  # how often each value was paid; where rewards have no values, their sum (Z = 1)
+    paid: Float[Array, "M A Z"]  # how often each value was paid; if rewards have no values, their sum (Z = 1)
 
     @classmethod
     def of(cls, bandit: LatentBandit, sessions: Sessions) -> SoftCounts:

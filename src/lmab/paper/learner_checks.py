@@ -39,12 +39,12 @@ def check_learner(
 
     These are the laws. The learner asks for explorations that can be played, for exactly the budget or for nothing. Its
     diagnostics add up. Its policy fits the environment and keeps the laws of policies. The same seed gives the same
-    result to the bit, also when sessions are told in parts and when the run is saved and loaded between any two parts.
+    result to the bit, also when sessions arrive in parts and when the run is saved and loaded between any two parts.
     A task that it cannot do is refused before anything is played. The learner never changes.
 
     Args:
-        learner: what to check; a frozen dataclass, so that a run can be saved.
-        bandit: what is played; None gives two types, four arms and Bernoulli rewards.
+        learner: the learner to check; a frozen dataclass, so that a run can be saved.
+        bandit: the bandit that is played; None gives two types, four arms and Bernoulli rewards.
         horizon: steps per session.
         n_sessions: the budget.
 
@@ -66,7 +66,7 @@ def check_learner(
 
 
 class _Recorder:
-    """An environment with only the methods of the protocol, which records what was asked and played."""
+    """An environment with only the methods of the protocol, which records requests and plays."""
 
     def __init__(self, bandit: LatentBandit, horizon: int) -> None:
         self._simulator = Simulator(bandit, horizon=horizon, rng=_PLAYED)

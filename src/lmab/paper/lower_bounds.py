@@ -53,7 +53,7 @@ class LowerBound(float):
 
 @dataclass(frozen=True)
 class _Counts:
-    """Counts (plays without and with reward, for each arm) after t steps, and where each step leads."""
+    """Counts (plays without and with reward, for each arm) after t steps, and the successors of each step."""
 
     counts: tuple[Integer[Array, "S A 2"], ...]  # for t = 0..H
     following: tuple[Integer[Array, "S A 2"], ...]  # for t = 0..H-1: the state of t + 1 after an arm and a reward
@@ -186,7 +186,7 @@ def _starts(n_types: int, n_arms: int) -> list[Float[Array, "P"]]:
 
 
 def _pair(x: Float[Array, "P"], n_types: int, n_arms: int, size: float) -> tuple[Mixture, Mixture]:
-    """Return two bandits that differ by an exchange of the first two arms, whose difference is scaled by `size`."""
+    """Return two bandits that differ by an exchange of the first two arms, with a difference scaled by `size`."""
     weights = np.exp(x[:n_types] - x[:n_types].max())
     level = 1 / (1 + np.exp(-np.clip(x[n_types : 2 * n_types], -30, 30)))
     apart = size * np.tanh(x[2 * n_types : 3 * n_types]) * np.minimum(level, 1 - level)
@@ -198,7 +198,7 @@ def _pair(x: Float[Array, "P"], n_types: int, n_arms: int, size: float) -> tuple
 def _scaled(
     x: Float[Array, "P"], n_types: int, n_arms: int, horizon: int, epsilon: float
 ) -> tuple[Mixture, Mixture] | None:
-    """Return the pair of least difference whose regret exceeds epsilon; None if none does."""
+    """Return the pair of least difference with a regret above epsilon; None if none has one."""
     from scipy.optimize import brentq
 
     asked = epsilon * (1 + _MARGIN)

@@ -1,4 +1,4 @@
-"""MomentMatching: the parameters whose moments agree with those of the log (Algorithm 1, steps 2 and 3)."""
+"""MomentMatching: parameters with the moments of the log (Algorithm 1, steps 2 and 3)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MomentMatching(Estimator):
 
     Args:
         arms: "all" matches the moments of all arms that the log played, as far as there are at most 50,000 of them:
-            first those of the core set, then those of the arms with the most plays. "core" matches the moments of the
+            first the core set's, then the moments of the arms with the most plays. "core" matches the moments of the
             core pairs only, as Algorithm 1 does. Arms without moments are reconstructed from the core set.
         design: the core set; None finds one from the same log if it is needed.
         rank: dimension of the subspace of the types; None: the number of types.
@@ -71,7 +71,7 @@ class MomentMatching(Estimator):
             `bins=None`.
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles, and matched as
             categories; "auto": the number of bins that predicts held-out sessions best; None: at the grid of appendix
-            B.2 for `epsilon`, which is far finer. The estimate's `bins` say how; its bandit has the cut rewards, and
+            B.2 for `epsilon`, which is far finer. The estimate has the `bins`; its bandit has the cut rewards, and
             policies planned on it cut the rewards that they observe.
 
     Examples:
@@ -255,7 +255,7 @@ def _weight_sentence(task: Matching, best: Fit) -> str:
 
 
 def _wrong_mean(bandit: LatentBandit, sessions: Sessions | Packed) -> str:
-    """Return a clause about the arm whose mean is furthest from the log's; empty if noise explains all differences."""
+    """Return a clause about the arm with the mean furthest from the log's; empty if noise explains all."""
     n_arms = sessions.n_arms
     plays, sums, squares, together = np.zeros((4, n_arms))
     for chunk in sessions.chunks(_SESSIONS):
@@ -333,7 +333,7 @@ class _Parts:
 
     contrasts: Contrasts
     core: Design | None
-    whole: Integer[Array, "_"]  # arms whose values all have moments: they are not reconstructed
+    whole: Integer[Array, "_"]  # arms with moments of all values: they are not reconstructed
     slack: float
     means: Float[Array, "D"] = field(default_factory=lambda: np.zeros(0))  # see `_own_means`
 
@@ -446,7 +446,7 @@ def rebuilt(
         target = means.reshape(-1, size)
         for _ in range(_COMPLETIONS):
             known = _clipped(known + np.nan_to_num(target - np.tensordot(weights, known, 1)))
-    # Core plays may pay what exploration never saw.
+    # core plays may pay values that exploration never saw
     values = np.union1d(design.values, np.unique(sessions.some_rewards))
     rows = np.full((*known.shape[:2], len(values)), LEAST)
     rows[:, :, np.searchsorted(values, design.values)] = known
@@ -493,7 +493,7 @@ class _Local(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """Find weights and means of contrasts whose moments are the measured ones.
+    """Find weights and means of contrasts that have the measured moments.
 
     A point holds M - 1 logits of the weights, and the means (n, M), or their coordinates (k, M) in a plane. Residuals
     are divided by their standard errors. Further ones keep probabilities within their bounds; they cost more and more
@@ -612,7 +612,7 @@ class Matching:
     def leading_plane(self) -> Float[Array, "n k"]:
         """Return the M - 1 leading directions of the second moments, times the types' spread along them.
 
-        Arms count by their plays. Second moments that no session measured are completed by those of the plane.
+        Arms count by their plays. If no session measured a second moment, the plane completes it.
         """
         n, k = self.contrasts.n, min(self.n_types - 1, self.contrasts.n)
         indices = self.moments.indices
@@ -663,7 +663,7 @@ class Matching:
         return np.vstack([y, np.ones((1, self.n_types))])[self.moments.indices]
 
     def residuals(self, point: Float[Array, "p"]) -> Float[Array, "q"]:
-        """Return all residuals: those of the moments, then those of the bounds."""
+        """Return all residuals: first of the moments, then of the bounds."""
         weights, y = self.unpack(point)
         moments = (self.predict(weights, y) - self.moments.entries) / self._stderr
         return np.concatenate([moments, self._penalty * self.beyond(weights, y).ravel()])
@@ -766,7 +766,7 @@ class Matching:
     def least_weight(self, fit: Fit) -> tuple[float, float]:
         """Return a 95% interval of the least weight of a solution, whatever least weight the solution was held to.
 
-        It is symmetric in the logit of the weight, whose variance is that of least squares with residuals in standard
+        It is symmetric in the logit of the weight. Its variance is that of least squares with residuals in standard
         errors. If the types differ little it is wide: the moments then fit nearly any weight.
         """
         from scipy.special import expit

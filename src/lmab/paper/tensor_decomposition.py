@@ -20,9 +20,9 @@ from ..moments.second import Moments, Stays, second_moments
 from ..parallel import SERIAL, Passes
 
 _SESSIONS = 1 << 16  # Looked at together.
-_STEPS = 1 << 16  # Steps whose features are held at once.
+_STEPS = 1 << 16  # steps with features in memory at once
 _STILL = 1e-9  # Change of a unit vector below which the power iteration has converged.
-_CLOSE = 1e-3  # Change of a unit vector below which what is left to go does not matter.
+_CLOSE = 1e-3  # change of a unit vector below which the rest does not matter
 _LEAST_WEIGHT = 1e-3
 
 
@@ -88,7 +88,7 @@ class TensorDecomposition(Estimator):
         weights = np.maximum(1 / strengths**2, _LEAST_WEIGHT)
         types = np.zeros((n_types, len(used)))
         types[:, used] = strengths[:, None] * directions @ (vectors * np.sqrt(values)).T
-        if not used.all():  # the first value of every arm has what its others leave
+        if not used.all():  # the first value of every arm has the rest
             cells = types.reshape(n_types, sessions.n_arms, -1)
             cells[:, :, 0] = 1 - np.clip(cells, 0, 1).sum(axis=2)
         bandit = log.from_moments(weights / weights.sum(), types)
@@ -127,7 +127,7 @@ def third_moments(
     """Return mean over ordered triples of different steps of a session of the outer product of their features.
 
     A step that played arm a has `features[a, z]` (or reward times `features[a]`) divided by how often arm a was played,
-    so that its expectation in type m is features' mu_m whatever arms the log prefers. Where people left, triples have
+    so that its expectation in type m is features' mu_m whatever arms the log prefers. With attrition, triples have
     the weight of their last step.
     """
     stays = Stays.of(sessions)
@@ -204,7 +204,7 @@ def _before(rows: Float[Array, "n k"], first: Integer[Array, "e"], lengths: Inte
 def _triples(
     rows: Float[Array, "n k"], first: Integer[Array, "e"], lengths: Integer[Array, "e"]
 ) -> Float[Array, "k k k"]:
-    """Sum over ordered triples of different steps: all triples, less those that take a step twice or three times."""
+    """Sum over ordered triples of different steps: all triples, less all that repeat a step."""
     k = rows.shape[1]
     sums = np.add.reduceat(rows, first, axis=0)
     squares = (rows[:, :, None] * rows[:, None, :]).reshape(-1, k * k)

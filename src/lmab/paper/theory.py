@@ -127,7 +127,7 @@ def reconstruction_error(rank: int, off_subspace: float, noise: float) -> float:
 
 
 def model_distance(n_types: int, n_values: int, core_distance: float) -> float:
-    """Largest L1 distance over arms of two types whose core pairs differ by `core_distance` (Corollary 3.2)."""
+    """Return the largest L1 distance over arms of two types if core pairs differ by `core_distance` (Cor. 3.2)."""
     return 2 * n_values * math.sqrt(2 * n_types) * core_distance
 
 
@@ -148,7 +148,7 @@ def gaussian_value_gap(horizon: int, distance: float, scale: float = 1.0, reach:
     """Largest difference between a policy's values on two bandits with normal rewards (appendix B.3).
 
     `distance` is that of the means, which lie in [-reach, reach]. The paper has scale 1 and reach 1. A smaller scale
-    makes sessions easier to tell apart: the histories differ by distance / scale, and the values by what that costs.
+    makes sessions easier to distinguish: histories differ by distance / scale, and values accordingly.
     """
     return 2 * horizon**2 * distance * max(1.0, reach / scale)
 
@@ -159,19 +159,19 @@ def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
 
 
 def moments_from_core(n_types: int, order: int, delta: float) -> float:
-    """Return how well all moments of an order agree when those of the core set agree to delta (Proposition 3.6)."""
+    """Return how well all moments of an order agree when the core set's agree to delta (Proposition 3.6)."""
     return _power(2 * n_types, order / 2) * delta
 
 
 def distance_of_moments(n_types: int, core_size: int, delta: float) -> float:
-    """How close parameters are when moments up to order 2M - 1 agree to delta (Lemma 3.3, exponent corrected)."""
+    """Return how close parameters are if moments up to order 2M - 1 agree to delta (Lemma 3.3, corrected)."""
     return n_types**3 * core_size * _power(delta, 1 / (2 * n_types - 1))
 
 
 def likelihood_sessions(core_size: int, n_types: int, horizon: int, delta: float, eta: float) -> float:
     """Return the smallest N at which maximum likelihood matches every moment to delta (Lemma 4.1, corrected).
 
-    By the proof of the lemma, moments of order l differ by at most n^l times the variation of Lemma C.3, whose
+    By the proof of the lemma, moments of order l differ by at most n^l times the variation of Lemma C.3, and its
     corrected form has p = n M + M - 1 parameters: N >= n^(2 l) (p log(n H N) + log(1 / eta)) / delta^2 for
     l = min(H, 2M - 1). The printed n^min(2H+1, 4M-1) log(N / eta) / delta^2 has n in the place of p.
     """
@@ -195,13 +195,13 @@ def _free_parameters(core_size: int, n_types: int) -> int:
 
 
 def moments_from_variation(core_size: int, order: int, variation: float) -> float:
-    """How well moments of an order agree when laws of core plays differ by `variation`: n^l times it (Lemma 4.1)."""
+    """Return how well moments of an order agree if laws of core plays differ by `variation` (Lemma 4.1)."""
     return _power(core_size, order) * variation
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What Algorithm 1 asks for (Theorem 3.8, or B.2 for normal rewards)."""
+    """Numbers that Algorithm 1 asks for (Theorem 3.8, or B.2 for normal rewards)."""
 
     identifiable: bool  # horizon >= 2M - 1: parameters, not only values, can be learned
     order: int  # highest moment that is matched, min(H, 2M - 1)
@@ -221,7 +221,7 @@ class Budget:
 
     @property
     def likelihood_total(self) -> float:
-        """Sessions of both phases where maximum likelihood takes the place of the moments: N0 and N of Lemma 4.1."""
+        """Sessions of both phases if maximum likelihood takes the place of the moments: N0 and N of Lemma 4.1."""
         return self.subspace_sessions + self.likelihood_sessions
 
 
@@ -375,7 +375,7 @@ def separated_sessions(core_size: int, n_types: int, horizon: int, epsilon: floa
 
 @dataclass(frozen=True)
 class SeparatedErrors:
-    """What Lemma C.2 promises of the likelihood's maximum on core plays, up to the order of the types."""
+    """Guarantee of Lemma C.2 for the likelihood's maximum on core plays, up to the order of the types."""
 
     epsilon: float  # 1 or more: the sessions or the steps are too few, and nothing is promised
     weights: float  # largest |w_m - w'_m|: epsilon w_min

@@ -134,7 +134,7 @@ class PolicyGraph(Policy):
 
 
 def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) -> PolicyGraph:
-    """Return the graph of a policy: enumerate its histories and merge those with the same decisions from there on."""
+    """Return the graph of a policy: enumerate its histories and merge all with the same later decisions."""
     if not isinstance(bandit.rewards, Categorical):
         raise InvalidArgument("a graph needs rewards on finitely many values, got continuous rewards")
     arms: list[Array] = []

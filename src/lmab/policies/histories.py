@@ -163,7 +163,7 @@ def enumerate_histories(
         remedy: advice to the caller in the error message.
         merge: merge histories that the policy cannot distinguish; False keeps every sequence.
         bins: the number of outcomes into which continuous rewards are discretised.
-        roots: the initial states; None means those of `policy.start` with the bandit's weights.
+        roots: the initial states; None means the states of `policy.start` with the bandit's weights.
 
 
     Examples:
@@ -205,7 +205,7 @@ class RandomLevel(NamedTuple):
 def enumerate_random_histories(
     policy: Policy, bandit: LatentBandit, horizon: int, *, limit: int, remedy: str, roots: InitialStates | None = None
 ) -> Iterator[RandomLevel]:
-    """Yield the levels of a policy that plays at random; the arguments are those of `enumerate_histories`.
+    """Yield the levels of a policy that plays at random; the arguments are as in `enumerate_histories`.
 
     Histories after which the policy has the same memory are one, because its probabilities follow from the memory.
 

@@ -255,7 +255,7 @@ class Policy(ABC):
     adaptive: bool = True  # uses rewards
     order_free: bool = True  # the memory only depends on the multiset of observations
     repeats: bool = True  # may play an arm twice in a session
-    depends_on_step: bool = False  # rewards say different things at different steps, so late ones need their step
+    depends_on_step: bool = False  # the likelihood of a reward depends on its step, so late rewards need their step
     horizon: int | None = None
     n_arms: int | None = None  # None means that any arm number is valid
 
@@ -331,7 +331,7 @@ class Policy(ABC):
         """Return the state after a late reward: `arm` was observed with the reward None and paid `reward`.
 
         The step does not count again. Beliefs do not depend on the order in which rewards arrive. `step` is the number
-        of the step (from 0) at which the arm was played; only policies whose rewards depend on the step need it.
+        of the step (from 0) at which the arm was played; it is needed only if rewards depend on the step.
         """
         arms = self._checked_arms(state, arm)
         if step is None and self.depends_on_step:

@@ -16,9 +16,9 @@ from .policy import Policy, State, mask_unplayed, restore_policy
 
 
 class PolicyWrapper(Policy):
-    """Base class of policies around a policy, to which all of a session is forwarded.
+    """Base class of policies that forward all of a session to an inner policy.
 
-    A subclass defines `_choose` and the names of its `parameters`. Its arms may differ from those of `policy`:
+    A subclass defines `_choose` and the names of its `parameters`. Its arms may differ from the arms of `policy`:
     `inner_arms` maps them. An arm that `policy` does not have counts as a skipped step.
 
     Examples:
@@ -52,7 +52,7 @@ class PolicyWrapper(Policy):
 
         Args:
             policy: the inner policy, which must know its number of arms.
-            arm_labels: labels of the arms; None: those of `policy`.
+            arm_labels: labels of the arms; None: the labels of `policy`.
             inner_arms: number of each arm in `policy`, -1 for a missing arm; None: the same numbers.
         """
         if policy.n_arms is None:
@@ -97,7 +97,7 @@ class PolicyWrapper(Policy):
         return State(state.step, state.memory[rows, : self._width], single=False)
 
     def _allowed(self, state: State, allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
-        """Return the mask of the allowed arms; of a policy without repeats, those that the session has not played."""
+        """Return the mask of the allowed arms; without repeats, only arms that the session has not played."""
         mask = np.ones((len(state.memory), self.n_arms), bool) if allowed is None else allowed
         return mask_unplayed(state.memory[:, self._width :] > 0, mask) if self._n_marks else mask
 

@@ -32,15 +32,15 @@ def check_estimator(
 ) -> Report:
     """Check that `method` keeps the laws of estimators on simulated logs.
 
-    These are the laws. The estimate has the types that were asked for and the arms of the log, with their labels. Its
+    These are the laws. The estimate has the number of types in the call and the arms of the log, with their labels. Its
     log-likelihood is that of its bandit, its status is a `Status` with a message, and its trace never falls. The same
     seed gives the same estimate to the bit, the global generator of NumPy is not used, and neither the log nor the
-    method changes. A caller who stops it gets an estimate. Sessions of different lengths, one type, and normal rewards
+    method changes. A stopped fit returns an estimate. Sessions of different lengths, one type, and normal rewards
     are fitted, or refused with an error of the package. `lmab.fit(n_types="auto")` works, and files hold the estimate.
 
     Args:
-        method: what to check; an `Estimator`, or any object with its method `fit`.
-        bandit: where the logs come from; None: two types, four arms and Bernoulli rewards.
+        method: an `Estimator`, or any object with its method `fit`.
+        bandit: the bandit that generates the logs; None: two types, four arms and Bernoulli rewards.
         horizon: steps per session.
         n_sessions: sessions of a log.
         n_types: the number of types to ask for.
@@ -75,7 +75,7 @@ class _Fits:
 
     @property
     def asked(self) -> int | None:
-        """The number of types to ask for; None of an estimator that has its own."""
+        """Return the number of types to ask for; None if the estimator chooses its own."""
         return None if capabilities_of(self.method).chooses_n_types else self.n_types
 
     def fit(self, log: Sessions | None = None, **options: Any) -> Estimate:

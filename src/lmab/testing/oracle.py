@@ -68,7 +68,7 @@ def mixed_value(weights: Any, probabilities: Any, values: Sequence[float], share
 def optimal_value(
     weights: Any, probabilities: Any, values: Sequence[float], horizon: int, *, repeats: bool = True
 ) -> float:
-    """The best expected total reward over all history-dependent policies, by plain recursion.
+    """Return the best expected total reward over all history-dependent policies, by plain recursion.
 
     With `repeats=False` it is the best over policies that play no arm twice.
     """
@@ -93,13 +93,13 @@ def _after(mass: Sequence[float], probabilities: Any, arm: int, z: int) -> list[
 
 
 def gaussian_grid(means: Any, scale: float, n: int = 20_001) -> Array:
-    """Evenly spaced rewards whose range holds nearly all normal rewards with these means."""
+    """Return evenly spaced rewards that cover nearly all normal rewards with these means."""
     means = np.asarray(means)
     return np.linspace(means.min() - 8 * scale, means.max() + 8 * scale, n)
 
 
 def gaussian_two_steps(weights: Any, means: Any, scale: float, first: int, second: Callable[[Array], Array]) -> float:
-    """What two steps earn with normal rewards: arm `first`, then `second(rewards)`, one arm for each first reward.
+    """Return the value of two steps with normal rewards: arm `first`, then `second(rewards)`, an arm per reward.
 
     The value is an integral over the first reward, by the trapezoidal rule on `gaussian_grid`.
     """
@@ -111,7 +111,7 @@ def gaussian_two_steps(weights: Any, means: Any, scale: float, first: int, secon
 
 
 def gaussian_optimum(weights: Any, means: Any, scale: float, *, repeats: bool = True) -> float:
-    """The best that two steps can earn with normal rewards, by the same integral."""
+    """Return the optimal value of two steps with normal rewards, by the same integral."""
     weights, means = np.asarray(weights), np.asarray(means)
     grid, n_arms = gaussian_grid(means, scale), means.shape[1]
     choices = []
@@ -137,7 +137,7 @@ Case = tuple[LatentBandit, int]  # and a horizon
 
 
 def small_bandit(seed: int) -> Case:
-    """A random bandit with 2 or 3 values, of both signs, and a horizon, small enough to enumerate every history.
+    """Return a random bandit with 2 or 3 values of both signs, and a horizon for which all histories can be listed.
 
     Examples:
         >>> import lmab
@@ -183,5 +183,5 @@ def discrete_cases(n_random: int) -> dict[str, Case]:
 
 
 def normal_bandit() -> LatentBandit:
-    """A bandit with normal rewards, for two steps: brute force is then an integral."""
+    """Return a bandit with normal rewards, for two steps: brute force is then an integral."""
     return LatentBandit.gaussian([0.6, 0.4], [[1.0, 0.2, 0.5], [0.0, 0.9, 0.5]], scale=0.6)

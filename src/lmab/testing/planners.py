@@ -35,12 +35,12 @@ def check_planner(method: Planner, *, n_random: int = 15, patience: float = 5.0)
 
     These are the laws. On small bandits of many kinds lower <= value of the policy <= optimum <= upper, compared with
     brute force. The policy fits the bandit and keeps the laws of policies. The status is a `Status` and is true. The
-    trace never worsens and is what `progress` was told. Time limits are kept, and the bounds hold after them. The same
-    problem gives the same plan twice. Planning changes neither the bandit nor the method. Sessions without repeats and
-    continuous rewards are planned with bounds that hold, or refused with an error that says so.
+    trace never worsens and equals the calls of `progress`. Time limits are kept, and the bounds hold after them. The
+    same problem gives the same plan twice. Planning changes neither the bandit nor the method. Sessions without repeats
+    and continuous rewards are planned with bounds that hold, or refused with an error if they are not supported.
 
     Args:
-        method: what to check.
+        method: the planner to check.
         n_random: the number of random bandits, in addition to the named ones.
         patience: seconds by which a time limit may be passed.
 
@@ -58,7 +58,7 @@ def check_planner(method: Planner, *, n_random: int = 15, patience: float = 5.0)
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """A plan, and what `progress` was told on the way."""
+    """A plan, and the arguments of the calls of `progress`."""
 
     bandit: LatentBandit
     horizon: int
@@ -85,7 +85,7 @@ class _Plans:
     def make(
         self, name: str, bandit: LatentBandit, horizon: int, *, may_refuse: bool = False, **options: Any
     ) -> _Planned:
-        """One plan; an error of the package is raised to the caller only where the method may refuse."""
+        """Return one plan; errors of the package are raised to the caller only if the method may refuse."""
         told: list[Bounds] = []
         try:
             result = plan(bandit, horizon=horizon, method=self.method, progress=told.append, **options)
@@ -174,7 +174,7 @@ def _progress(case: _Plans) -> None:
 
 
 class _NoTime(Clock):
-    """A clock whose time was up before it started."""
+    """A clock that has expired before it starts."""
 
     def __init__(self) -> None:
         super().__init__(0.0)
@@ -280,7 +280,7 @@ def _compare_normal(name: str, planned: _Planned, repeats: bool) -> None:
 
 
 def _answers(policy: Policy, first: int) -> Callable[[Any], Any]:
-    """The second arm for each first reward."""
+    """Return the second arm for each first reward."""
 
     def second(rewards: Any) -> Any:
         start = policy.start(len(rewards))

@@ -33,7 +33,7 @@ class Trials:
 
     @property
     def n_steps(self) -> int:
-        """How many steps are decided; the last one is not watched."""
+        """Return how many steps are decided; the last one is not observed."""
         return min(self.policy.horizon or _MAX_STEPS, _MAX_STEPS)
 
     @cached_property
@@ -46,12 +46,12 @@ class Trials:
         return arms, np.stack(rewards)
 
     def history(self, session: int, steps: int) -> list[tuple[int, float]]:
-        """The first steps of one session."""
+        """Return the first steps of one session."""
         arms, rewards = self.played
         return list(zip(arms[:steps, session].tolist(), rewards[:steps, session].tolist(), strict=True))
 
     def states(self, policy: Policy | None = None) -> list[State]:
-        """The state of all sessions before every step."""
+        """Return the state of all sessions before every step."""
         policy = policy or self.policy
         arms, rewards = self.played
         found = [policy.start(self.n)]
@@ -60,7 +60,7 @@ class Trials:
         return found
 
     def states_of(self, session: int) -> list[State]:
-        """The state of one session alone before every step."""
+        """Return the state of one session alone before every step."""
         found = [self.policy.start()]
         for arm, reward in self.history(session, self.n_steps - 1):
             found.append(self.policy.observe(found[-1], arm, reward))
@@ -68,12 +68,12 @@ class Trials:
 
 
 def decide(policy: Policy, state: State, *, allowed: Any = None, seed: int = 0) -> Any:
-    """What the policy plays; a policy that says it is deterministic is given no generator."""
+    """Return the arms that the policy plays; a deterministic policy gets no generator."""
     return policy.act(state, allowed=allowed, rng=None if policy.deterministic else np.random.default_rng(seed))
 
 
 def decide_all(policy: Policy, state: State, *, allowed: Any = None, seed: int = 0) -> Integer[Array, "n"]:
-    """The arms of n sessions."""
+    """Return the arms of n sessions."""
     return np.asarray(decide(policy, state, allowed=allowed, seed=seed))
 
 
@@ -102,7 +102,7 @@ def _chances(case: Trials) -> str | None:
 
 def _late(case: Trials) -> None:
     if not case.policy.order_free:
-        return  # it says that the order matters, so a late reward may be refused
+        return  # the order matters, so a late reward may be refused
     arms, rewards = case.played
     for step in range(1, case.n_steps):
         state = in_time = case.policy.start(case.n)
@@ -196,7 +196,7 @@ STATE_LAWS: dict[str, Law[Trials]] = {
 
 
 _LONG = 200  # characters that a repr may have
-_MANY = 4000  # sessions whose arms are counted
+_MANY = 4000  # sessions for counting arms
 
 
 def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
@@ -204,14 +204,14 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
 
     These are the laws. One session and n sessions agree. `act_on` gives the same arm as playing step by step. A
     deterministic policy repeats its decisions; a random policy asks for `rng` and plays arms as often as its
-    `distribution` says. Masks are respected. `observe` changes no state. `order_free`, `adaptive`, `repeats`, `n_arms`
-    and `horizon` are true. Wrong arguments are refused by name. A saved policy makes the same decisions. The repr is
-    short. `probabilities` respects masks. A step without a reward counts and tells nothing, and a late reward tells
-    the same as one in time. A history informs the first step, a state survives JSON, and the compact form of a
-    deterministic policy decides the same.
+    `distribution` predicts. Masks are respected. `observe` changes no state. `order_free`, `adaptive`, `repeats`,
+    `n_arms` and `horizon` are true. Wrong arguments are refused by name. A saved policy makes the same decisions. The
+    repr is short. `probabilities` respects masks. A step without a reward counts and carries no information; if a
+    reward is late, it has the effect of one in time. A history informs the first step, a state survives JSON, and the
+    compact form of a deterministic policy decides the same.
 
     Args:
-        policy: what to check.
+        policy: the policy to check.
         bandit: the bandit that is played; it must have the policy's arms.
 
     Returns:
@@ -274,7 +274,7 @@ def _repeats_itself(case: Trials) -> None:
 
 def _asks_for_rng(case: Trials) -> None:
     if case.policy.deterministic:
-        return  # it says that it is deterministic
+        return  # the policy is deterministic
     expect_refusal(lambda: case.policy.act(case.policy.start()), "acting without rng", "rng")
 
 
@@ -368,7 +368,7 @@ def _observing(case: Trials) -> None:
 
 def _order_free(case: Trials) -> None:
     if not case.policy.order_free:
-        return  # it says that the order matters
+        return  # the order matters
     rng = np.random.default_rng(4)
     arms, rewards = case.played
     for step in range(2, case.n_steps):
@@ -388,7 +388,7 @@ def _order_free(case: Trials) -> None:
 
 def _adaptive(case: Trials) -> None:
     if case.policy.adaptive:
-        return  # it says that it looks at rewards
+        return  # the policy depends on rewards
     arms, rewards = case.played
     states = [case.policy.start(case.n)] * 2
     for step in range(case.n_steps - 1):
@@ -412,7 +412,7 @@ def _size(case: Trials) -> None:
 
 def _repeats(case: Trials) -> None:
     if case.policy.repeats:
-        return  # it says that it may play an arm twice
+        return  # the policy may play an arm twice
     _, rewards = case.played
     steps = min(case.n_steps, case.bandit.n_arms)
     state, mine = case.policy.start(case.n), np.empty((case.n, 0), np.int64)
@@ -480,7 +480,7 @@ def _short(case: Trials) -> None:
 
 
 def same_record(first: Record, second: Record) -> bool:
-    """The same bits."""
+    """Return whether both have the same bits."""
     return (
         (first.kind, first.fields) == (second.kind, second.fields)
         and (first.arrays.keys(), first.records.keys()) == (second.arrays.keys(), second.records.keys())

@@ -1,4 +1,4 @@
-"""The report of a check: all laws are checked, and those that are broken raise together."""
+"""Report of a check: all laws are checked, and all broken ones raise together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """The laws that were kept, and those that could not be checked, with the reason.
+    """The laws that hold, and the laws that could not be checked, with the reason.
 
     Examples:
         >>> import lmab
@@ -68,7 +68,7 @@ class Report:
 
 
 def keep(name: str, laws: Mapping[str, Law[Subject]], subject: Subject) -> Report:
-    """Check all laws in their order; those that are broken raise one `BrokenLaw` together."""
+    """Check all laws in their order; if some are broken, raise one `BrokenLaw` for all of them."""
     kept: list[str] = []
     broken: dict[str, str] = {}
     not_checked: dict[str, str] = {}
@@ -98,7 +98,7 @@ def expect(holds: object, sentence: str) -> None:
 
 
 def expect_refusal(call: Callable[[], object], what: str, *words: str) -> None:
-    """Raise `Broken` unless the call raises a ValueError whose message has one of the words."""
+    """Raise `Broken` unless the call raises a ValueError with one of the words in its message."""
     try:
         result = call()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`lmab learn`: let a learner play a bandit that is hidden from it, and say what its policy earns."""
+"""`lmab learn`: let a learner play a bandit that is hidden from it, and print the value of its policy."""
 
 from __future__ import annotations
 

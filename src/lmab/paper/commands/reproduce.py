@@ -52,7 +52,7 @@ def reproduce(
 
     Each row is stored when it is finished. If the command is stopped or killed, run it again: it continues.
     figure2 and figure3 are the paper's figures in its own form, of two studies each; regimes is its Figure 1; rates
-    measures exponents in four studies. order and separation are run with the studies whose names they begin.
+    measures exponents in four studies. order and separation also run the studies with names that begin so.
 
     Example: lmab reproduce figure2 figure3 --quick --out results
     """
@@ -77,7 +77,7 @@ _AGREEMENT = ("method", "rows", "of this machine", "equal to the bit", f"within 
 
 
 def _show_again(pairs: Sequence[Again], as_json: bool) -> None:
-    """Print how many rows agree, method by method; it is an error where they are not what the code gives."""
+    """Print how many rows agree, method by method; raise an error if the code gives other rows."""
     if not pairs:
         raise InvalidArgument("--again needs stored rows of the studies, got a folder (--out) without any")
     methods = {

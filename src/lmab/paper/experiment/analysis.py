@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from .store import Row
 from .studies import Panel, Study
 
 REFERENCE = "genie"
-OPTIMUM = "plan-certified"  # its upper bound is what planners are measured by
+OPTIMUM = "plan-certified"  # planners are measured by its upper bound
 
 Key = tuple[str, float, int, int, int, int]  # an instance: kind, separation, M, A, H, number
 Measure = Callable[[Row, Mapping[Key, Row]], float | None]
@@ -28,7 +29,7 @@ class Point:
     """A mean over instances."""
 
     method: str
-    split: str  # value of the study's second column, "" where it has none
+    split: str  # value of the study's second column, "" if it has none
     x: float | str
     mean: float
     stderr: float  # over instances; nan for a single one
@@ -78,7 +79,7 @@ def _column(name: str) -> Measure:
 
 
 def _distance(row: Row, references: Mapping[Key, Row]) -> float | None:
-    return row.distance if row.n_sessions else None  # who learns nothing has nothing to be wrong about
+    return row.distance if row.n_sessions else None  # no model, so no distance
 
 
 def _learning(row: Row, references: Mapping[Key, Row]) -> float | None:
@@ -121,19 +122,27 @@ def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
 
 
 def budgets_of(rows: Sequence[Row], panel: Panel) -> list[int]:
-    """Return the numbers of sessions that a panel shows."""
-    budgets = sorted({row.n_sessions for row in rows if row.n_sessions})
-    return budgets if panel.budget is None or not budgets else [budgets[panel.budget]]
+    """Return the numbers of sessions that a panel shows.
+
+    A panel of one number of sessions chooses among the numbers that have at least half as many rows as the most common
+    one, so that a single setting with a number of its own does not empty the panel.
+    """
+    counts = Counter(row.n_sessions for row in rows if row.n_sessions)
+    budgets = sorted(counts)
+    if panel.budget is None or not budgets:
+        return budgets
+    common = [budget for budget in budgets if 2 * counts[budget] >= max(counts.values())]
+    return [common[panel.budget]]
 
 
 def title_of(rows: Sequence[Row], panel: Panel) -> str:
-    """Return the title of a panel, with its number of sessions where it shows one of several."""
+    """Return the title of a panel, with its number of sessions if it shows one of several."""
     budgets = [] if panel.budget is None else budgets_of(rows, panel)
     return panel.title + "".join(f", N = {budget:,}" for budget in budgets)
 
 
 def heading_of(study: Study, rows: Sequence[Row]) -> str:
-    """Return the title of a study, with its number of sessions where there is only one."""
+    """Return the title of a study, with its number of sessions if there is only one."""
     budgets = {row.n_sessions for row in rows if row.n_sessions}
     return study.title + (f", N = {budgets.pop():,}" if len(budgets) == 1 and study.axis != "n_sessions" else "")
 
@@ -174,7 +183,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Needed:
-    """Sessions that a method needs for a fraction of the genie; inf where the budgets tried do not reach it."""
+    """Sessions that a method needs for a fraction of the genie; inf if no budget reaches it."""
 
     method: str
     fraction: float
@@ -269,7 +278,7 @@ class Evidence:
         return self._measured[measure]
 
     def values(self, measure: str, method: Contender, **where: Any) -> dict[tuple[Any, ...], float]:
-        """Value by instance (and budget), for rows whose columns are as given."""
+        """Return the value by instance (and budget), for rows with the given columns."""
         pairs = self.measured(measure)
         return {
             (*instance_of(row), row.n_sessions): value
@@ -336,7 +345,7 @@ class Evidence:
         return {name: Mean(*mean_and_error(some), len(some)) for name, some in groups.items() if len(some) > 1}
 
     def slope(self, column: str, measure: str, method: Contender) -> tuple[Mean, int] | None:
-        """The slope of a measure along a column, instance by instance, and on how many instances it is negative."""
+        """Slope of a measure along a column, instance by instance, and the number of instances with a negative one."""
         curves: dict[int, list[tuple[float, float]]] = {}
         for row, value in self.measured(measure):
             if row.method == method.name:
@@ -390,7 +399,7 @@ def compare(rows: Iterable[Row], mine: str, other: str, *, measure: str = "per_s
         rows: rows of a study, as `RowStore.rows()` or `wanted` return them; rows of failed trials do not count.
         mine: name of a method, as in `Contender`.
         other: name of the method to compare with.
-        measure: "per_step" (reward per step), "fraction" (of the genie's value, whose rows must be there), "distance"
+        measure: "per_step" (reward per step), "fraction" (of the genie's value, if its rows exist), "distance"
             (to the true model), "value_gap", "seconds" and others that the panels of studies name.
 
     Examples:

@@ -1,7 +1,7 @@
-"""Checks of what the paper says about its figures, and of our claims; None while rows are missing.
+"""Checks of the paper's sentences about its figures, and of our claims; None while rows are missing.
 
 The paper's methods are judged as printed or published, ED+MLE from the first two steps and L-UCRL with posteriors taken
-once, and with Q-MDP, the paper's planner. Where such a form was not run, ours stands for it, and the finding says so;
+once, and with Q-MDP, the paper's planner. If such a form was not run, ours stands for it, and the finding names it;
 only the order of ED+MLE and L-UCRL, which hangs on the form, is then not judged.
 
 Ambiguity: sessions of H steps on a line show the first H moments of the positions. Three points with weights have five
@@ -150,13 +150,13 @@ def segments_lift_the_limit(evidence: Evidence) -> Finding | None:
 
 _SHARE = "fraction_qmdp"
 _GOOD = 0.95  # Share of the genie that is good.
-_L_UCRLS = (L_UCRL_PUBLISHED, L_UCRL_TENSOR, L_UCRL)  # The paper's form first, then what may stand for it.
+_L_UCRLS = (L_UCRL_PUBLISHED, L_UCRL_TENSOR, L_UCRL)  # the paper's form first, then its replacements
 _LEAST_RISE = 0.005  # A smaller part of the reward per step, or of the genie, is no change.
 _RANK = 4  # Rank of the instances.
 
 
 def forms(evidence: Evidence) -> tuple[Contender, Contender, str]:
-    """ED+MLE as printed and L-UCRL as published, or ours where those were not run; and what to say about it."""
+    """Return ED+MLE as printed and L-UCRL as published, or ours if they were not run, and a note about it."""
     ed = ED_MLE_LITERAL if _as_much(evidence, ED_MLE_LITERAL, ED_MLE) else ED_MLE
     optimistic = next((one for one in _L_UCRLS if _as_much(evidence, one, L_UCRL)), L_UCRL)
     missing = [theirs for theirs, used in ((ED_MLE_LITERAL, ed), (L_UCRL_PUBLISHED, optimistic)) if theirs is not used]
@@ -207,7 +207,7 @@ def does_not_drop(evidence: Evidence) -> Finding | None:
     """Check that the fraction of the genie, averaged over horizons, is not lower with M = 7 than with M = 4.
 
     The instances differ, so the standard errors of both means add up in squares. A drop that is significant contradicts
-    the sentence; one whose interval ends below `_LEAST_RISE` supports it; anything else is not decided.
+    the sentence; an interval that ends below `_LEAST_RISE` supports it; anything else is not decided.
     """
     ed, optimistic, note = forms(evidence)
     texts, outcomes = [], []
@@ -258,7 +258,7 @@ def tensor_falls_behind(column: str) -> Check:
 
 
 def iterations_are_needed(evidence: Evidence) -> Finding | None:
-    """No tensor decomposition alone reaches .95 of the genie at any horizon, ours included, and EM does at all."""
+    """Judge if no tensor decomposition alone reaches .95 of the genie at any horizon, and EM does at all."""
     ed, optimistic, note = forms(evidence)
     curves = {method: evidence.along("horizon", _SHARE, method) for method in (ed, optimistic, TENSOR, TENSOR_PAIRS)}
     if any(len(curve) < 2 for curve in curves.values()):
@@ -289,7 +289,7 @@ def _ahead_or_undecidable(
 ) -> tuple[bool | None, str]:
     """Return whether a method leads, with the same rule applied to the genie in its place.
 
-    If not even the true model is ahead of `other`, the planner hides what was learned, and nothing is decided.
+    If not even the true model is ahead of `other`, the planner hides differences between models: nothing is decided.
     """
     genie = {place: mean for place, mean in evidence.genie_by_setting(measure, other).items() if place in found}
     text = f"{_tally(found)} (the genie in its place: {_tally(genie)})"
@@ -332,7 +332,7 @@ def passes_explain(evidence: Evidence) -> Finding | None:
 
 
 def nearer_to_the_truth(evidence: Evidence) -> Finding | None:
-    """ED+MLE from all pairs is nearer to the true model than our L-UCRL; the printed form is told."""
+    """Judge if ED+MLE from all pairs is nearer to the true model than our L-UCRL; report the printed form too."""
     found = evidence.by_setting("distance", L_UCRL_TENSOR, ED_MLE)
     printed = evidence.by_setting("distance", L_UCRL_TENSOR, ED_MLE_LITERAL)
     if len(found) < 2 or len(printed) < 2:
@@ -345,7 +345,7 @@ def nearer_to_the_truth(evidence: Evidence) -> Finding | None:
 
 
 def falls_with_types(evidence: Evidence) -> Finding | None:
-    """Tensor decomposition falls with M by trend, instance by instance; ED+MLE's lead above the rank is told."""
+    """Judge if tensor decomposition falls with M by trend; report ED+MLE's lead above the rank too."""
     ed, _, note = forms(evidence)
     slope = evidence.slope("n_types", _SHARE, TENSOR)
     ahead = evidence.ahead("n_types", _SHARE, ed, TENSOR)
@@ -384,7 +384,7 @@ def starts_well(evidence: Evidence) -> Finding | None:
 
 
 def beats_the_guarantee(column: str) -> Check:
-    """What ED+MLE and L-UCRL lose is what Theorem 3.8 promises only for many times the sessions, at every place."""
+    """Judge if Theorem 3.8 needs many times the sessions for the losses of ED+MLE and L-UCRL, at every place."""
 
     def check(evidence: Evidence) -> Finding | None:
         ed, optimistic, note = forms(evidence)
@@ -450,13 +450,13 @@ def _tally(found: Mapping[str, Mean]) -> str:
     return f"{low:+.4f} to {high:+.4f}, significantly above at {above} of {len(found)} places and below at {below}"
 
 
-_FREE = np.linspace(-1.3, 1.3, 53)  # where the given point may lie
+_FREE = np.linspace(-1.3, 1.3, 53)  # candidates for the given point
 _CHANGES = np.linspace(-0.15, 0.15, 7)  # Changes of the moments that sessions do not show.
 
 
 @cache
 def width(n_arms: int, horizon: int, instance: int) -> float:
-    """The largest distance from bandit `instance` (M = 3, on a line) to one with the same H moments; 0 from H = 5."""
+    """Return the distance of bandit `instance` (M = 3, on a line) to the farthest one with the same H moments."""
     if horizon >= 5:
         return 0.0
     line = Line.draw(3, n_arms, generator(instance, "bandit"))
@@ -518,7 +518,7 @@ OTHER_POWERS: Mapping[float, str] = {
     1.0: "gamma H",
     4.0: "gamma^4 H",
     math.inf: "gamma",
-}  # what else it may be
+}  # alternatives to gamma^2 H
 
 
 def rates(rows: Sequence[Row], method: Contender) -> dict[Cell, Mean]:
@@ -630,7 +630,7 @@ def values_do_not(evidence: Evidence) -> Finding | None:
 
 
 def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
-    """For each number of types, ED+MLE's rates collapse in gamma^2 H and are parametric if gamma^2 H is large."""
+    """Judge, for each number of types, if ED+MLE's rates depend on gamma^2 H alone and become parametric."""
     sizes = sorted({row.n_types for row in evidence.rows if row.method == ED_MLE_FIT.name})
     found = [_fast_rate(Evidence([row for row in evidence.rows if row.n_types == size])) for size in sizes]
     if not found or None in found:
@@ -641,7 +641,7 @@ def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
 
 
 def _fast_rate(evidence: Evidence) -> Finding | None:
-    """ED+MLE's rates collapse in gamma^2 H, and are parametric where gamma^2 H is large, at the last budgets too."""
+    """Judge if rates depend on gamma^2 H alone, and are parametric if it is large, at the last budgets too."""
     found = rates(evidence.rows, ED_MLE_FIT)
     last = evidence.places("n_sessions", ED_MLE_FIT)[-2:]
     ends = rates([row for row in evidence.rows if row.n_sessions in last], ED_MLE_FIT)
@@ -667,7 +667,7 @@ def _fast_rate(evidence: Evidence) -> Finding | None:
 
 
 def histories_cost_more(evidence: Evidence) -> Finding | None:
-    """What the history MDP needs for .97 of the genie grows faster with arms and steps than what the others need."""
+    """Judge if the sessions that the history MDP needs grow faster with arms and steps than for the others."""
     texts, holds = [], []
     sizes = sorted({(row.n_arms, row.horizon) for row in evidence.rows if row.method == HISTORY.name})
     if len(sizes) < 2:

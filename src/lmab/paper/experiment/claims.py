@@ -1,4 +1,4 @@
-"""Claims: every sentence of the paper that the studies can judge, with its quotation, and what we say ourselves."""
+"""Claims: every sentence of the paper that the studies can judge, with its quotation, and our own regression limits."""
 
 from __future__ import annotations
 
@@ -58,11 +58,13 @@ class Claim:
     """A sentence about a study, a group of studies or `FIGURES` together; `check` gives None while rows are missing."""
 
     study: str
-    source: str  # PAPER, OURS (a limit that later versions must keep), or READING of what the paper leaves open
+    source: (
+        str  # PAPER, OURS (a limit that later versions must keep), or READING of a choice that the paper leaves open
+    )
     text: str
     check: Check
     quotation: str = ""  # the paper's own words, with their place
-    history: str = ""  # what a reader must know of how the check was made
+    history: str = ""  # how the check was made, if a reader must know it
     ahead: bool = False  # named before the study was run: no verdict until all of its trials are done
     late: bool = False  # the rule was fixed after rows had been seen
     vacuous: bool = False  # the rule holds for any sensible method, and is counted apart
@@ -85,7 +87,7 @@ def _paper(
 
 _CERTIFIED = "fraction"
 
-# Readings of what the paper leaves open, named before the study of the order was run on instances that nobody had seen.
+# Readings of choices that the paper leaves open, named before the study `order` was run on new instances.
 READINGS = (
     ("ED+MLE as printed, L-UCRL refitted", ED_MLE_LITERAL, L_UCRL_TENSOR),
     ("ED+MLE as printed, L-UCRL as published", ED_MLE_LITERAL, L_UCRL_PUBLISHED),

@@ -1,4 +1,4 @@
-"""What is measured: settings and trials as data with an id, and the methods that studies compare on them.
+"""Settings and trials as data with an id, and the methods that studies compare on them.
 
 All randomness follows from the id of a trial.
 """
@@ -48,7 +48,7 @@ _NO_DIRECTION = 1e-9  # Singular values below this part of the largest are round
 
 @dataclass(frozen=True)
 class Setting:
-    """A kind of instance, its size, and what a learner may spend on it."""
+    """A kind of instance, its size, and the budget of a learner."""
 
     kind: str  # a kind of `random_bandit`, or one of `KINDS` below
     n_types: int
@@ -93,7 +93,7 @@ def on_a_line(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBand
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """What a bandit on a line is made of."""
+    """Parameters of a bandit on a line."""
 
     positions: Float[Array, "M"]  # rising
     slopes: Float[Array, "A"]
@@ -107,7 +107,7 @@ class Line:
 
 
 def clipped(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
-    """Normal factors of rank 4, clipped to probabilities: a rank that is only "roughly 4", as the paper says."""
+    """Return normal factors of rank 4, clipped to probabilities: a rank of "roughly 4", as in the paper."""
     factors, loadings = rng.standard_normal((n_types, 4)), rng.standard_normal((4, n_arms))
     means = np.clip(0.5 + 0.25 * factors @ loadings, 0.02, 0.98)
     return LatentBandit.bernoulli(np.full(n_types, 1 / n_types), means)
@@ -121,7 +121,7 @@ def separated(n_types: int, n_arms: int, separation: float, rng: np.random.Gener
 
 
 def uniform(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
-    """Return types of equal weight whose means are independent and uniform."""
+    """Return types of equal weight with independent, uniform means."""
     return LatentBandit.bernoulli(np.full(n_types, 1 / n_types), rng.uniform(0.1, 0.9, (n_types, n_arms)))
 
 
@@ -169,7 +169,7 @@ KINDS: Mapping[str, Callable[[Setting, np.random.Generator], LatentBandit]] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one trial found; None where it does not apply."""
+    """Result of one trial; None if a field does not apply."""
 
     value: float | None  # expected reward of a session on the true bandit, certified planner (or the method's policy)
     value_qmdp: float | None = None  # the same with the paper's planner
@@ -180,7 +180,7 @@ class Measurement:
     sessions_used: int = 0
     seconds_learning: float = 0.0
     seconds_planning: float = 0.0
-    note: str = ""  # what the planner or the learner said
+    note: str = ""  # message of the planner or the learner
     error: float | None = None  # of an estimate, as the method defines it (studies of rates)
 
 
@@ -188,7 +188,7 @@ class Measurement:
 class Contender:
     """A named way to act or to estimate: `measure(setting, bandit, instance)`; `learns`: it depends on the budget.
 
-    A method whose results change gets a higher `revision`: its stored rows no longer count, and all others stay valid.
+    If the results of a method change, it gets a higher `revision`: its stored rows no longer count, all others do.
     """
 
     name: str
@@ -220,7 +220,7 @@ class Trial:
 
 
 PLANNING_SECONDS = 20.0  # a plan's time limit in the study of planners
-_SESSIONS = 200_000  # simulated where the exact value is out of reach; stored rows rest on this number
+_SESSIONS = 200_000  # simulated if the exact value is out of reach; stored rows depend on it
 
 
 def planning_seconds(setting: Setting, learner: Learner) -> float:
@@ -236,7 +236,7 @@ def value_of(policy: Policy, bandit: LatentBandit, horizon: int, instance: int) 
 
 
 class ProcessorClock(Clock):
-    """A clock that stands still while its process waits, so that rows do not depend on what else the machine does."""
+    """A clock that stands still while its process waits, so that rows do not depend on the load of the machine."""
 
     def __init__(self, time_limit: float) -> None:
         super().__init__(time_limit)
@@ -301,7 +301,7 @@ def _distance(bandit: LatentBandit, learned: LatentBandit | None) -> float | Non
 
 @dataclass(frozen=True)
 class Fitting:
-    """Learn as above and look at the parameters alone, where sessions are too long to plan and evaluate at leisure."""
+    """Learn as above and measure the parameters alone, if sessions are too long to plan and evaluate."""
 
     learner: Callable[[Setting, LatentBandit], Learner]
     apart: int = 0  # sessions of step 1, beside the N of step 2
@@ -327,7 +327,7 @@ _SEGMENTS = 20  # of people, in each of which the types are mixed differently
 
 @dataclass(frozen=True)
 class Segments:
-    """Fit sessions of people whose segment changes how likely each type is; `known`: the segment is a feature."""
+    """Fit sessions if a segment changes the probabilities of the types; `known`: the segment is a feature."""
 
     known: bool
 
@@ -413,7 +413,7 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class Planning:
-    """Plan on the true bandit; the value is that of the policy, the bounds are those of the planner."""
+    """Plan on the true bandit; the value is that of the policy, the bounds are the planner's."""
 
     method: Planner
 
@@ -460,7 +460,7 @@ def _ed_mle_known(setting: Setting, bandit: LatentBandit) -> Learner:
 
 
 def _ed_mle_apart(setting: Setting, bandit: LatentBandit, times: int, pairs: str) -> Learner:
-    """ED+MLE whose step 1 has sessions of its own: `times` N, beside the N of step 2."""
+    """Return ED+MLE with separate sessions for step 1: `times` N, in addition to the N of step 2."""
     return EDMLE(setting.n_types, pairs=pairs, explore=times * setting.n_sessions)
 
 
@@ -474,7 +474,7 @@ _LIKELIHOOD = EM(restarts=8, tolerance=1e-7, prior=0.0)
 _TENSORS = TensorDecomposition(features="free")
 _PUBLISHED: Mapping[str, Any] = {"refit": False, "bonus": 1.0, "method": _TENSORS}
 _DIRECT_FIXED = typed(DirectMLE, thompson_rounds=0, method=_FIXED)
-_STEP_1 = 5_000  # sessions of step 1 if only those of step 2 count
+_STEP_1 = 5_000  # sessions of step 1 if only step 2 counts
 
 # The colours stay apart for colour-blind readers (Okabe and Ito).
 GENIE = Contender("genie", "genie", Learning(_genie), learns=False, color="#000000", marker="")
@@ -509,7 +509,7 @@ L_UCRL_TENSOR = Contender(
     marker="X",
 )  # fmt: skip
 
-# ED+MLE: second moments of the first two steps, as printed, or of all pairs, which is ours; and what else decides.
+# ED+MLE: second moments of the first two steps, as printed, or of all pairs, which is ours; and other levers.
 ED_MLE = Contender("ed-mle", "ED+MLE, all pairs", Learning(typed(EDMLE)), color="#0072B2", marker="D")
 ED_MLE_LITERAL = Contender(
     "ed-mle-literal", "ED+MLE as printed", Learning(typed(EDMLE, pairs="first-two")), color="#56B4E9"
@@ -548,15 +548,17 @@ DIRECT_MLE_FIXED = Contender(
 )
 DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_DIRECT_FIXED), color="#D55E00")
 
-EM_SEGMENTS = Contender("em-segments", "EM, the segment known", Segments(known=True))
-EM_BLIND = Contender("em-blind", "EM, rewards alone", Segments(known=False))
+EM_SEGMENTS = Contender(
+    "em-segments", "EM with the segment as a feature", Segments(known=True), color="#0072B2", marker="D"
+)
+EM_BLIND = Contender("em-blind", "EM on rewards alone", Segments(known=False), color="#D55E00")
 BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False, color="#999999")
 PLAN_QMDP = Contender("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False, color="#E69F00")
 PLAN_LOOKAHEAD = Contender("plan-lookahead", "lookahead, 1 step", Planning(Lookahead(1)), learns=False, color="#56B4E9")
 PLAN_POINT_BASED = Contender("plan-point-based", "point-based", Planning(PointBased()), learns=False, color="#CC79A7")
 PLAN_CERTIFIED = Contender("plan-certified", "certified", Planning(Certified()), learns=False, color="#0072B2")
 
-# Estimates whose error is measured in the studies of rates.
+# Estimates of the studies of rates.
 _ORDERS = ((1, "o"), (2, "s"), (3, "^"))
 ONE_ARM = Contender("moments-one-arm", "parameters of one arm", Erring(_parameter_error), color="#0072B2")
 TWO_ARMS = Contender("likelihood-two-arms", "values on two arms", Erring(_value_error), color="#D55E00", marker="s")

@@ -115,7 +115,7 @@ _OPEN = """\
 
 @dataclass(frozen=True)
 class _Judged:
-    """A claim with the rows that it is judged by, and what they say."""
+    """A claim with the rows that it is judged by, and their verdict."""
 
     claim: Claim
     rows: Sequence[Row]
@@ -130,7 +130,7 @@ def _judgements(rows: Sequence[Row], size: str) -> list[_Judged]:
 
 
 def counted(rows: Sequence[Row], size: str) -> str:
-    """Return how many claims agree, for the page of what was measured."""
+    """Return how many claims agree, for the page of measured numbers."""
     return _counted(_judgements(rows, size))
 
 
@@ -156,7 +156,7 @@ def about(claim: Claim) -> list[Study]:
 
 
 def _rows_of(claim: Claim, rows: Sequence[Row], size: str) -> list[Row]:
-    """Return the rows that a claim is judged by: those of its study, or of all panels of figures 2 and 3, each once."""
+    """Return the rows that a claim is judged by: from its study, or from all panels of figures 2 and 3, each once."""
     panels = [study for figure in FIGURES for study in figure.studies]
     studies = panels if claim.study == BOTH_FIGURES else about(claim)
     return list({row.id: row for study in studies for row in wanted(study, rows, size)}.values())
@@ -166,7 +166,7 @@ _PLANNERS = {"Q-MDP": "fraction_qmdp", "certified planner": "fraction"}
 
 
 def readings(rows: Sequence[Row], size: str) -> str:
-    """A table of the readings of the headline: at how many places ED+MLE is ahead and behind, and the verdict."""
+    """Return a table of the headline readings: the places with ED+MLE ahead and behind, and the verdict."""
     lines = []
     for text, ed, optimistic in READINGS:
         for planner, measure in _PLANNERS.items():
@@ -256,7 +256,7 @@ def size_readings(rows: Sequence[Row], size: str) -> str:
 
 
 def levers(rows: Sequence[Row], size: str, n_sessions: int = 10_000) -> str:
-    """A table of the levers' shares of the genie with the certified planner, by law, at one number of sessions."""
+    """Return a table of the levers' fractions of the genie with the certified planner, at one number of sessions."""
     evidence = Evidence(wanted(ORDER, rows, size))
     lines = []
     for method in LEVERS[1:]:
@@ -465,7 +465,7 @@ def _said(name: str, judged: Sequence[_Judged]) -> list[str]:
 
 
 def _section(study: Study, all_rows: Sequence[Row], size: str, judged: Sequence[_Judged], *, in_figure: bool) -> str:
-    """Return the claims and tables of a study, and its figure where it is no part of a figure of the paper."""
+    """Return the claims and tables of a study, and its figure if it is no part of a figure of the paper."""
     rows = wanted(study, all_rows, size)
     missing = len(study.trials(size)) - len(rows)
     parts = [f"{'###' if in_figure else '##'} {study.name}", "",
@@ -488,7 +488,7 @@ def _section(study: Study, all_rows: Sequence[Row], size: str, judged: Sequence[
 
 
 def _promised(rows: Sequence[Row]) -> list[str]:
-    """Return for each number of sessions both bounds, and the distances where sessions are the most telling."""
+    """Return for each number of sessions both bounds, and the distances at the largest gamma^2 H."""
     longest = max(row.separation**2 * row.horizon for row in rows)
     cells = []
     for n_sessions in sorted({row.n_sessions for row in rows}):

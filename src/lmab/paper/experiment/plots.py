@@ -1,4 +1,4 @@
-"""Figures, PNG and SVG: those of a study, from its rows alone, and the regimes of the paper's Figure 1."""
+"""Figures, PNG and SVG: of a study, from its rows alone, and of the regimes in the paper's Figure 1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the 
 
 
 def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
-    """Write NAME.png and NAME.svg of a study into `folder`; `rows` are those that it wants and has."""
+    """Write NAME.png and NAME.svg of a study into `folder`; `rows` are its stored rows."""
     return _written(study.name, lambda: (_apart if study.apart else _figure)(study, rows), folder)
 
 
@@ -42,7 +42,7 @@ _LEAST_LOSS = 1e-4  # Losses below this, and plans that beat the genie's, are dr
 def draw_figure(figure: Figure, rows: Sequence[Row], folder: str | os.PathLike[str], size: str) -> list[Path]:
     """Write a figure of the paper in its own form, two panels with five curves and Q-MDP, and ours below.
 
-    Below, the certified planner plans for all, and what is lost against the genie stands on a logarithmic axis, since
+    Below, the certified planner plans for all, and the loss against the genie stands on a logarithmic axis, since
     the curves lie on one another near 1.
     """
     from matplotlib.figure import Figure as Canvas
@@ -180,7 +180,7 @@ def _apart(study: Study, rows: Sequence[Row]) -> Any:
 
 
 def _is_share(panel: Panel) -> bool:
-    """Return whether the panel shows shares of the genie, which are drawn as what is lost."""
+    """Return whether the panel shows shares of the genie, which are drawn as losses."""
     return panel.measure.startswith("fraction")
 
 
@@ -198,7 +198,7 @@ def _draw_apart(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
 
 
 def _draw_legend(figure: Any, handles: Mapping[str, Any]) -> None:
-    """Below the panels, in as many columns as the figure is wide; the figure grows by what more than two lines need."""
+    """Draw the legend below the panels, and extend the figure if it has more than two lines."""
     width, height = figure.get_size_inches()
     columns = max(1, min(4, int(width / (_HANDLE + _LETTER * max(map(len, handles))))))
     lines = -(-len(handles) // columns)
@@ -215,39 +215,60 @@ def _instances(counts: set[int]) -> str:
 
 
 def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
+    """Draw all lines of a panel, and their legend.
+
+    If a study has a second column, colours show its places, and dashes and markers show the methods.
+    """
     places = in_order({point.x for point in found})
-    categorical = bool(places) and isinstance(places[0], str)
     splits = in_order({point.split for point in found})
     methods = [method for method in study.methods() if any(point.method == method.name for point in found)]
-    crossed = bool(study.split) and len(methods) > 1  # dashes tell methods, colours the places in the second column
+    crossed = bool(study.split) and len(methods) > 1
     for number, method in enumerate(methods):
-        mark = number % len(_MARKERS) if study.split else 0
+        look = _line_style(method, number, study)
+        if _is_categorical(places):
+            look |= {"linestyle": "none", "shift": 0.08 * (number - (len(methods) - 1) / 2)}
         for style, split in enumerate(splits):
-            line = sorted(
-                (p for p in found if (p.method, p.split) == (method.name, split)), key=lambda p: places.index(p.x)
-            )
-            if not line:
-                continue
-            shift = 0.08 * (number - (len(methods) - 1) / 2) if categorical else 0.0
-            where = [places.index(point.x) + shift if categorical else point.x for point in line]
-            label = "" if crossed else study.split_label.format(split) if study.split else method.label
-            axes.errorbar(
-                where,
-                [point.mean for point in line],
-                yerr=np.nan_to_num([point.stderr for point in line]),
-                label=label,
-                color=_shade(style, splits) if study.split else method.color,
-                linestyle="none" if categorical else "--" if method.name == "genie" else _DASHES[mark],
-                marker=_MARKERS[mark] if study.split else method.marker,
-                markersize=3.5,
-                linewidth=1.3,
-            )
+            line = [point for point in found if (point.method, point.split) == (method.name, split)]
+            if study.split:
+                name = "" if crossed else study.split_label.format(split)
+                look |= {"color": _shade(style, splits), "label": name}
+            _draw_line(axes, line, places, **look)
         if crossed:
-            sign = {"linestyle": _DASHES[mark], "marker": _MARKERS[mark]}
+            sign = {"linestyle": _DASHES[number % len(_MARKERS)], "marker": look["marker"]}
             axes.plot([], [], color="black", markersize=3.5, label=method.label, **sign)
     for style, split in enumerate(splits if crossed else ()):
         axes.plot([], [], color=_shade(style, splits), linewidth=4, label=study.split_label.format(split))
-    _label_axes(axes, study, panel, places, categorical)
+    _label_axes(axes, study, panel, places)
+
+
+def _is_categorical(places: Sequence[Any]) -> bool:
+    return bool(places) and isinstance(places[0], str)
+
+
+def _line_style(method: Contender, number: int, study: Study) -> dict[str, Any]:
+    """Return the look of a method's lines: its own, or one by its number if colours show the second column."""
+    mark = number % len(_MARKERS) if study.split else 0
+    return {
+        "label": method.label,
+        "color": method.color,
+        "linestyle": "--" if method.name == "genie" else _DASHES[mark],
+        "marker": _MARKERS[mark] if study.split else method.marker,
+    }
+
+
+def _draw_line(axes: Any, line: Sequence[Point], places: Sequence[Any], *, shift: float = 0.0, **look: Any) -> None:
+    """Draw points with their standard errors; words on the axis stand at 0, 1, ..., moved by `shift`."""
+    if not line:
+        return
+    line = sorted(line, key=lambda point: places.index(point.x))
+    axes.errorbar(
+        [places.index(point.x) + shift if _is_categorical(places) else point.x for point in line],
+        [point.mean for point in line],
+        yerr=np.nan_to_num([point.stderr for point in line]),
+        markersize=3.5,
+        linewidth=1.3,
+        **look,
+    )
 
 
 def _shade(place: int, places: Sequence[Any]) -> Any:
@@ -257,10 +278,10 @@ def _shade(place: int, places: Sequence[Any]) -> Any:
     return colormaps["viridis"](0.85 * place / max(len(places) - 1, 1))
 
 
-def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], categorical: bool) -> None:
+def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any]) -> None:
     axes.set_ylabel(MEASURES[panel.measure][0])
     axes.set_xlabel(study.axis_label)
-    if categorical:
+    if _is_categorical(places):
         axes.set_xticks(range(len(places)), places)
     else:
         _mark_places(axes, study, places)
@@ -269,7 +290,7 @@ def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], ca
 
 
 def _mark_places(axes: Any, study: Study, places: Sequence[Any]) -> None:
-    """Ticks at the places of the study, on a logarithmic axis where it has one."""
+    """Set ticks at the places of the study, on a logarithmic axis if it has one."""
     from matplotlib.ticker import FixedLocator, NullFormatter
 
     if study.log and places:
@@ -291,21 +312,28 @@ def _draw_rates(axes: Any, study: Study, rows: Sequence[Row]) -> None:
 
 
 def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
-    """Draw the distance at the largest number of sessions against gamma^2 H, and the range of Lemma C.2."""
-    evidence = Evidence(rows)
-    budgets = evidence.places("n_sessions")
-    if not budgets:
+    """Draw each cell's distance at its largest number of sessions against gamma^2 H, and the range of Lemma C.2."""
+    learned = [row for row in rows if row.n_sessions]
+    if not learned:
         return
-    axes.set_title(f"Parameters and Lemma C.2, N = {budgets[-1]:,}", fontsize=9)
+    axes.set_title("Parameters at each cell's largest N, and Lemma C.2", fontsize=9)
     axes.set_ylabel(MEASURES["distance"][0])
+    evidence = Evidence(rows)
     found: dict[Contender, dict[Cell, Mean]] = {}
     for method in study.methods():
-        cells = [(gap, horizon) for gap in evidence.places("separation") for horizon in evidence.places("horizon")]
-        means = {cell: evidence.mean("distance", method, separation=cell[0], horizon=cell[1], n_sessions=budgets[-1])
-                 for cell in cells}  # fmt: skip
+        sizes: dict[Cell, int] = {}
+        for row in learned:
+            if row.method == method.name:
+                sizes[row.separation, row.horizon] = max(row.n_sessions, sizes.get((row.separation, row.horizon), 0))
+        means = {cell: evidence.mean("distance", method, separation=cell[0], horizon=cell[1], n_sessions=size)
+                 for cell, size in sorted(sizes.items())}  # fmt: skip
         found[method] = {cell: mean for cell, mean in means.items() if mean is not None}
     _draw_cells(axes, found)
-    lemma = promise(rows[0].n_types, budgets[-1], max(row.horizon for row in rows))
+    named = {label for each in axes.figure.axes for label in each.get_legend_handles_labels()[1]}
+    for number, method in enumerate(method for method in found if found[method]):
+        if method.label not in named:
+            axes.plot([], [], color="black", linestyle="none", marker=_MARKERS[number], label=method.label)
+    lemma = promise(rows[0].n_types, max(row.n_sessions for row in learned), max(row.horizon for row in rows))
     if lemma.errors.epsilon < 1:  # otherwise the lemma guarantees nothing at this number of sessions
         style: Any = {"color": "black", "linewidth": 0.8}
         ends = [lemma.scale, 3 * lemma.scale]
@@ -335,7 +363,7 @@ def _draw_cells(axes: Any, found: Mapping[Contender, Mapping[Cell, Mean]]) -> No
 
 
 _MORE: Mapping[str, tuple[Callable[[Any, Study, Sequence[Row]], None], ...]] = {
-    "separation": (_draw_rates, _draw_lemma)  # panels of a group of studies, whose axis is no column of the rows
+    "separation": (_draw_rates, _draw_lemma)  # panels of a group of studies with an axis that is no column
 }
 
 
@@ -347,7 +375,7 @@ def draw_measured_rates(rows: Sequence[Row], folder: str | os.PathLike[str], siz
     lines = measured_rates(list(found.values()))
 
     def drawn() -> Any:
-        canvas = Canvas(figsize=(11.0, 9.5), layout="constrained")
+        canvas = Canvas(figsize=(11.0, 11.0), layout="constrained")
         for number, study in enumerate(RATES):
             axes = canvas.add_subplot(2, 2, number + 1)
             axes.set_title(study.title, fontsize=8)
@@ -359,7 +387,7 @@ def draw_measured_rates(rows: Sequence[Row], folder: str | os.PathLike[str], siz
                 axes.plot(rate.places, rate.values, color=rate.color, marker=rate.marker, linestyle=dashes,
                           markersize=3.5, linewidth=1.2, label=text)  # fmt: skip
             if some:
-                axes.legend(fontsize=5.5, frameon=False)
+                axes.legend(fontsize=6, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12))
         canvas.suptitle("Measured rates; legends show exponents with standard errors", fontsize=10)
         return canvas
 
@@ -405,7 +433,7 @@ def regime_polygons() -> dict[Regime, Float[Array, "n 2"]]:
     separated = np.minimum(types**2 / _GAMMA**2, clusters)
     starts: dict[
         Regime, Any
-    ] = {  # The least horizon of each regime, by the number of types; it ends where the next starts.
+    ] = {  # The least horizon of each regime, by the number of types; it ends at the start of the next.
         Regime.VALUES: np.full(61, 1.5),
         Regime.PARAMETERS: 2 * types - 1,
         Regime.SEPARATED: separated,

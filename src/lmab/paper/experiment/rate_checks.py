@@ -1,4 +1,4 @@
-"""Checks of what the paper argues without a figure: rates, normal rewards, and rewards on several values.
+"""Checks of statements that the paper argues without a figure: rates, normal rewards, and rewards on several values.
 
 The rules were fixed before the rows were run. An exponent agrees if it is within `_TOLERANCE` of the one that the paper
 argues, or within two of its standard errors.
@@ -14,7 +14,7 @@ from .methods import COORDINATES, CORE, ED_MLE, ED_MLE_EVENTS, ED_MOMENTS
 from .slopes import LEVEL, NEAR, Rate, by_label, measured_rates, successes
 from .studies import N_VALUES
 
-_TOLERANCE = 0.05  # of an exponent; those of the paper are .07 and more apart
+_TOLERANCE = 0.05  # of an exponent; the paper's exponents differ by .07 and more
 _GOOD = 0.95  # fraction of the genie that is good
 _OFTEN = 0.9  # share of instances on which a method succeeds
 
@@ -91,7 +91,7 @@ def perturbations_help(evidence: Evidence) -> Finding | None:
 
 
 def normal_rewards_are_learned(evidence: Evidence) -> Finding | None:
-    """At the largest log Algorithm 1 has .95 of the genie at every horizon, those below 2M - 1 among them."""
+    """Judge if Algorithm 1 has .95 of the genie at the largest log at every horizon, also below 2M - 1."""
     budgets, horizons = (evidence.places(column, ED_MOMENTS) for column in ("n_sessions", "horizon"))
     if not budgets or len(horizons) < 2:
         return None
@@ -104,7 +104,7 @@ def normal_rewards_are_learned(evidence: Evidence) -> Finding | None:
 
 
 def events_save_a_factor(evidence: Evidence) -> Finding | None:
-    """With five values, core events give nearer parameters than core pairs, in pairs; it is told for all Z."""
+    """Judge if core events give nearer parameters than core pairs with five values; report all Z."""
     budgets = evidence.places("n_sessions", ED_MLE_EVENTS)
     if not budgets:
         return None

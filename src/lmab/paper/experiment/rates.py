@@ -1,7 +1,7 @@
 """Measurements of rates that the paper argues and nobody has plotted: parameters, sampling, perturbed types.
 
 Parameters: sessions of one arm with H = 2M - 1 steps are counts of successes, a mixture of M binomial distributions,
-whose 2M - 1 moments have M points as their only match. Logs are drawn as histograms, so their size costs nothing.
+with 2M - 1 moments that only M points match. Logs are drawn as histograms, so their size costs nothing.
 
 Values: with two arms and H < 2M - 1 steps the most likely parameters are not unique, but all of them give every policy
 nearly its true value.
@@ -40,7 +40,7 @@ def apart(n_types: int, n_arms: int, separation: float) -> LatentBandit:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """All kinds of sessions under uniform play, told apart by how often each arm was played and how often it paid."""
+    """Return all kinds of sessions under uniform play, by the counts of plays and of rewards of each arm."""
 
     plays: Float[Array, "k A"]
     paid: Float[Array, "k A"]
@@ -125,7 +125,7 @@ def quadrature(moments: Float[Array, "n"]) -> tuple[Float[Array, "M"], Float[Arr
 def one_arm_mixture(counts: Float[Array, "n"], n_types: int) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
     """Return weights and points that match the moments of one arm; `counts` has the sessions with 0, ... H successes.
 
-    Sampled moments need not be those of any distribution on [0, 1]. Then as many points are taken as moments allow.
+    Sampled moments may belong to no distribution on [0, 1]. Then as many points are taken as moments allow.
     """
     shares, horizon = counts / counts.sum(), len(counts) - 1
     paid, orders = np.arange(horizon + 1), np.arange(2 * n_types)
@@ -201,7 +201,7 @@ def coordinate_error(bandit: LatentBandit, order: int, n_sessions: int, *, rebui
     n_values = table.shape[1] // bandit.n_arms
     sizes = np.abs(basis).reshape(bandit.n_arms, n_values, -1).sum(axis=1)  # (A, k)
     norms = sizes.sum(axis=0)
-    # One step's estimate of mu_m . beta_j, where arm a paid z, is norm_j beta_j(a, z) / sizes_j(a).
+    # One step's estimate of mu_m . beta_j, if arm a paid z, is norm_j beta_j(a, z) / sizes_j(a).
     squares = norms * (table @ (basis**2 / np.maximum(np.repeat(sizes, n_values, axis=0), 1e-300)))  # (M, k)
     variances = _variances(bandit.weights, squares, table @ basis, order)
     if rebuilt:
@@ -212,7 +212,7 @@ def coordinate_error(bandit: LatentBandit, order: int, n_sessions: int, *, rebui
 
 
 def core_error(bandit: LatentBandit, order: int, n_sessions: int) -> float:
-    """Return the largest standard error of moments of arms that are rebuilt from those of the core set."""
+    """Return the largest standard error of moments of arms that are rebuilt from the core set."""
     table, basis = _spanned(bandit)
     assert isinstance(bandit.rewards, Categorical)
     core = design(Subspace(basis, np.ones(basis.shape[1]), bandit.n_arms, bandit.rewards.values))
@@ -225,7 +225,7 @@ def core_error(bandit: LatentBandit, order: int, n_sessions: int) -> float:
     return float(np.sqrt(variances.max() / n_sessions))
 
 
-_TELLING = 12  # rows whose moments are rebuilt: those with the largest norm in the basis, where errors are largest
+_TELLING = 12  # rebuilt rows: the rows with the largest norm in the basis have the largest errors
 
 
 def _telling(basis: Float[Array, "D k"]) -> Any:

@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Row:
-    """One trial and what it found; flat, so that any table reader can have it."""
+    """One trial and its result; flat, so that any table reader can read it."""
 
     id: str
     kind: str
@@ -47,7 +47,7 @@ class Row:
     instance: int
     method: str
     seed: int
-    status: str  # "done", or what went wrong
+    status: str  # "done", or the error
     value: float | None
     value_qmdp: float | None
     stderr: float | None
@@ -62,13 +62,13 @@ class Row:
     numpy: str
     python: str
     finished: str  # when, UTC
-    commit: str = ""  # of the code, "+" where files differ from it; "" where it is not known
-    machine: str = ""  # what decides the last bits: see `machine`
+    commit: str = ""  # of the code, "+" if files differ from it; "" if it is not known
+    machine: str = ""  # decides the last bits: see `machine`
     error: float | None = None  # of an estimate, as the method defines it (studies of rates)
 
     @property
     def size(self) -> str:
-        """Return arms and steps, where a study varies both."""
+        """Return arms and steps, for studies that vary both."""
         return f"A = {self.n_arms}, H = {self.horizon}"
 
     @property
@@ -193,7 +193,7 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def _from_text(record: dict[str, str]) -> Row:
-    """Return a row from the text of its cells; an empty cell is None except where text is expected."""
+    """Return a row from the text of its cells; an empty cell is None unless text is expected."""
     cells: dict[str, Any] = {}
     for field in fields(Row):
         text, kind = record[field.name] if field.name in _NEEDED else record.get(field.name) or "", str(field.type)
@@ -218,7 +218,7 @@ def _git(*words: str) -> str:
 
 @cache
 def _commit() -> str:
-    """Return the commit of the code that runs, where it lies in a repository of its own."""
+    """Return the commit of the code that runs, if it lies in a repository of its own."""
     try:
         _git("ls-files", "--error-unmatch", __file__)
         commit, changed = _git("rev-parse", "--short=10", "HEAD"), _git("status", "--porcelain", "-uno", ".")
@@ -229,7 +229,7 @@ def _commit() -> str:
 
 @cache
 def machine() -> str:
-    """Return the processor and the libraries on whose rounding the last bits of a row depend."""
+    """Return the processor and the libraries that decide the last bits of a row."""
     from importlib.metadata import version
 
     import scipy
@@ -253,7 +253,7 @@ class WorkerDied(LmabError):
 
 
 def perform(trial: Trial) -> Row:
-    """Do one trial. One that fails is a row too, which says why; it is tried again the next time."""
+    """Run one trial. If it fails, its row has the error, and the next run tries it again."""
     found, status = None, DONE
     try:
         found = trial.method.measure(trial.setting, trial.setting.draw(trial.instance), trial.instance)
@@ -264,7 +264,7 @@ def perform(trial: Trial) -> Row:
 
 
 def pending(trials: Sequence[Trial], store: RowStore) -> list[Trial]:
-    """The trials, each once, that the store does not have; instance by instance, so that an early stop is balanced."""
+    """Return the trials that the store lacks, each once, instance by instance: an early stop is then balanced."""
     finished = store.finished()
     unique = {trial.id: trial for trial in trials if trial.id not in finished}
     return sorted(unique.values(), key=lambda trial: trial.instance)
@@ -278,14 +278,14 @@ def run_all(
     executor: Executor | None = None,
     progress: Callable[[Row], None] | None = None,
 ) -> list[Row]:
-    """Do what is pending, append each row as it finishes, and return the new rows.
+    """Run all pending trials, append each row as it finishes, and return the new rows.
 
     Args:
-        trials: what is wanted; those that the store holds are left out.
-        store: where rows go.
+        trials: all trials; if the store holds one, it is skipped.
+        store: the store of the rows.
         jobs: processes, of one thread each: the rows depend neither on it nor on the number of cores, except for plans
             that stop at their time limit.
-        executor: where trials run instead, `jobs` of them at a time; only this process writes to the store.
+        executor: the executor that runs the trials instead, `jobs` at a time; only this process writes to the store.
         progress: called with each row after it was stored.
     """
     rows = []
@@ -300,7 +300,7 @@ def run_all(
 
 @dataclass(frozen=True)
 class Again:
-    """A stored row, and what the same trial gives here and now."""
+    """A stored row, and the row of the same trial here and now."""
 
     stored: Row
     found: Row
@@ -312,12 +312,12 @@ class Again:
 
     @property
     def same_machine(self) -> bool:
-        """Whether the last bits must agree too: linear algebra and compiled loops round differently elsewhere."""
+        """Return whether the last bits must agree too: other machines round differently."""
         return self.stored.machine == self.found.machine
 
     @property
     def difference(self) -> float:
-        """The largest relative difference of their numbers: 0 where all bits agree, infinite where one has none."""
+        """Return the largest relative difference of their numbers: 0 if all bits agree, infinite if one has none."""
         if self.found.status != self.stored.status:
             return np.inf
         pairs = [(getattr(self.stored, name), getattr(self.found, name)) for name in _NUMBERS]
@@ -325,7 +325,7 @@ class Again:
 
 
 _NUMBERS = ("value", "value_qmdp", "stderr", "lower", "upper", "distance", "sessions_used", "error")
-CLOSE = 1e-6  # Relative difference of rows that only rounding tells apart.
+CLOSE = 1e-6  # relative difference of rows that differ by rounding alone
 
 
 def _relative(one: float | None, other: float | None) -> float:
@@ -353,10 +353,10 @@ def repeated(trials: Sequence[Trial], rows: Sequence[Row], *, jobs: int = 1) -> 
 
 
 def unlike(pairs: Iterable[Again]) -> list[str]:
-    """Return the methods whose rows the code does not reproduce: they need a higher revision.
+    """Return the methods with rows that the code does not reproduce: they need a higher revision.
 
     Every row that this machine made must agree to the bit. Of the rows of other machines at least half must be
-    `CLOSE`: where the likelihood is flat, EM makes a difference of rounding visible (133 of the 2,200 rows of the study
+    `CLOSE`: if the likelihood is flat, EM makes a difference of rounding visible (133 of the 2,200 rows of the study
     `naive` that two processors made), while a change of a method moves nearly all of its rows.
     """
     methods: dict[str, list[Again]] = {}
@@ -392,7 +392,7 @@ def performed(
             yield from _in_order_of_completion(pool, run, calls, 2 * jobs)
         except BrokenProcessPool:
             raise WorkerDied("a worker process was killed; run the same command again to go on from here") from None
-        except BaseException:  # Ctrl-C among them: what is in flight is lost in any case, so do not wait for it
+        except BaseException:  # Ctrl-C among them: running trials are lost in any case, so do not wait
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise

@@ -1,4 +1,4 @@
-"""Studies: questions as data, with their settings, their methods and what to draw; those of the paper and ours."""
+"""Studies: questions as data, with their settings, methods and panels: the paper's and ours."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Study:
     cells: Mapping[str, tuple[Cell, ...]]  # by size: "quick", "standard", "full"
     split: str = ""  # a second column: one line for each of its values and each method
     split_label: str = ""  # how a line names it, e.g. "H = {}"
-    apart: bool = False  # draw each of its values in panels of its own, and shares of the genie as what is lost
+    apart: bool = False  # draw each of its values in panels of its own, and fractions of the genie as losses
     log: bool = False  # horizontal axis
     first: int = 0  # number of the first instance
     group: str = ""  # studies that one command runs together, and that one claim may be about
@@ -96,7 +96,7 @@ class Study:
         return list({trial.id: trial for trial in trials}.values())
 
     def with_methods(self, *methods: Contender) -> Study:
-        """Return the same study with methods of yours: they are run on every setting, beside those that are there.
+        """Return the same study with methods of yours: they run on every setting, beside the methods of the study.
 
         Examples:
             >>> from lmab.experiment import STUDIES, Contender, Learning, typed
@@ -126,15 +126,15 @@ class Study:
 # The five curves of the paper's figures, each method as printed or published; then our forms of them.
 PAPER = (GENIE, ED_MLE_LITERAL, L_UCRL_PUBLISHED, TENSOR, UCB1)
 FORMS = (*PAPER, ED_MLE, L_UCRL, L_UCRL_TENSOR, DIRECT_MLE)
-LOW_RANK = (*FORMS, TENSOR_PAIRS)  # where decomposition falls behind: its stronger form as well
+LOW_RANK = (*FORMS, TENSOR_PAIRS)  # decomposition falls behind here, so its stronger form as well
 OURS = (UCB1, TENSOR, L_UCRL, ED_MLE, DIRECT_MLE, GENIE)
 
 # Both planners, the paper's first; rewards as the paper draws them, and shares of the genie, which compare in pairs.
 _BOTH_PLANNERS = (
     Panel("per_step_qmdp", "Q-MDP, as in the paper"),
     Panel("per_step", "Certified planner"),
-    Panel("fraction_qmdp", "Q-MDP, against the genie with Q-MDP"),
-    Panel("fraction", "Certified planner, against the certified genie"),
+    Panel("fraction_qmdp", "Q-MDP, relative to the genie"),
+    Panel("fraction", "Certified planner, relative to the genie"),
 )
 _FIGURE = (*_BOTH_PLANNERS, Panel("distance", "Parameters", log=True))
 
@@ -343,9 +343,9 @@ ARMS = Study(
     },
 )
 
-# What may decide between ED+MLE and L-UCRL: passes over the same sessions, the subspace, the sessions of step 1, and
-# the law of the instances. The first instance has the number 200: some smaller ones were seen when the levers were
-# chosen, or in quick runs. The readings are in `claims`; both were committed before the first full run.
+# Possible reasons for the order of ED+MLE and L-UCRL: passes over the same sessions, the subspace, the sessions of
+# step 1, and the law of the instances. The first instance has the number 200: some smaller ones were seen when the
+# levers were chosen, or in quick runs. The readings are in `claims`; both were committed before the first full run.
 LEVERS = (
     GENIE,
     L_UCRL_PUBLISHED,
@@ -415,7 +415,7 @@ NAIVE = Study(
     split="size",
     split_label="{}",
     apart=True,
-    panels=(Panel("fraction", "Certified planner, against the certified genie"),),
+    panels=(Panel("fraction", "Certified planner, relative to the genie"),),
     cells={
         size: (
             Cell(
@@ -437,7 +437,7 @@ NAIVE = Study(
 
 SHORT = Study(
     name="short",
-    title="Sessions of 2 steps for 5 types, A = 10: with and without the segment of each person",
+    title="Sessions of 2 steps, M = 5, A = 10: segments as features",
     axis="n_sessions",
     axis_label="sessions N",
     log=True,
@@ -462,7 +462,7 @@ GAUSSIAN = Study(
     split_label="H = {}",
     apart=True,
     panels=(
-        Panel("fraction", "Certified planner, against the certified genie"),
+        Panel("fraction", "Certified planner, relative to the genie"),
         Panel("distance", "Parameters", log=True),
     ),
     cells={
@@ -492,7 +492,7 @@ VALUES = Study(
     apart=True,
     panels=(
         Panel("distance", "Parameters", log=True),
-        Panel("fraction", "Certified planner, against the certified genie"),
+        Panel("fraction", "Certified planner, relative to the genie"),
     ),
     cells={
         size: (
@@ -509,7 +509,7 @@ VALUES = Study(
     },
 )
 
-# What the paper argues without a plot. Each study is one plot of the figure `rates`.
+# Statements that the paper argues without a plot. Each study is one plot of the figure `rates`.
 RATE_PARAMETERS = Study(
     name="rate-parameters",
     title="Worst-case errors of parameters (one arm, H = 2M - 1) and of values (two arms, H < 2M - 1)",
