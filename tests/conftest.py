@@ -163,8 +163,8 @@ def light_work(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("fit", "cross_validation"):
         _set(monkeypatch, f"lmab.estimation.{module}._ENOUGH", 1)  # one fold for logs of any size
     _set(monkeypatch, "lmab.estimation.cross_validation._COMPARED", 0)
-    _set(monkeypatch, "lmab.estimation.selection._SWEEPS", 6)
-    _set(monkeypatch, "lmab.estimation.selection._BURN", 2)
+    _set(monkeypatch, "lmab.estimation.exposure_selection._SWEEPS", 6)
+    _set(monkeypatch, "lmab.estimation.exposure_selection._BURN", 2)
 
 
 def _set(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:

@@ -550,11 +550,11 @@ def test_what_features_tell_of_sessions_held_out(together):
     seen, held = encoded.subset(np.arange(1000, 4000)), encoded.subset(np.arange(1000))
     plain = EM(restarts=2, prior=1.0).fit(seen, n_types=4, rng=np.random.default_rng(0))
     prior = plain.arm_prior if together else None
-    gains = type_priors.told(seen, held, plain.bandit, prior, rng=np.random.default_rng(0), passes=SERIAL)
+    gains = type_priors.feature_gains(seen, held, plain.bandit, prior, rng=np.random.default_rng(0), passes=SERIAL)
     assert gains.shape == (1000,)
     assert gains.mean() > 2 * gains.std() / np.sqrt(1000)
     one = EM(restarts=1, prior=1.0).fit(seen, n_types=1, rng=np.random.default_rng(0)).bandit
-    assert not type_priors.told(seen, held, one, prior, rng=np.random.default_rng(0), passes=SERIAL).any()
+    assert not type_priors.feature_gains(seen, held, one, prior, rng=np.random.default_rng(0), passes=SERIAL).any()
 
 
 def test_another_ridge_keeps_what_was_computed_of_the_rows(rng):

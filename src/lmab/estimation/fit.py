@@ -22,7 +22,7 @@ from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior
 from ..parallel import SERIAL, Threads, with_one_blas_thread
-from . import added, selection, step_effects, type_priors
+from . import component_fit, exposure_selection, step_effects, type_priors
 from . import leaving as who_leaves
 from .assumptions import attrition, exposure, tested
 from .categorical import CategoricalLog
@@ -30,14 +30,14 @@ from .check import Check
 from .cross_validation import LEAST, informed
 from .cross_validation import check as held_out_check
 from .em import EM
+from .exposure import with_exposure_sentence
 from .families import observe
-from .fitted_components import Candidate, TriedCandidates
+from .fitted_components import Candidate, ComparedCandidates
 from .leave_rates import LeavingLog
 from .log import Beside, Log, Prior
 from .passes import opened, require_backend
 from .prior import Schedule, many_arms, run, unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce, capabilities_of
-from .shown import explained
 
 _DEFAULT = EM()
 _OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
@@ -188,12 +188,12 @@ def fit(
         result = replace(result, curve=curve, message=f"{result.message}; {curve}")
     if capabilities.is_checked and check and "start" not in where:
         result = largest_first(result)
-    result = replace(result, tried=TriedCandidates.of(_candidates(result)))
+    result = replace(result, compared=ComparedCandidates.of(_candidates(result)))
     if components and not watch.stopped:
         result = _with_components(result, method, components, rng=rng, backend=backend)
     if capabilities.is_checked and result.status is not Status.INTERRUPTED:
         found = tested(result.bandit, result.sessions)
-        result = replace(result, tested=found if result.selection is None else explained(found))
+        result = replace(result, tested=found if result.selection is None else with_exposure_sentence(found))
         return _checked(result, asked, rng) if check else result
     return result
 
@@ -286,7 +286,12 @@ def _settled(curve: Curve, log: Log, rng: np.random.Generator) -> tuple[Curve, C
     persons or the arms that were shown may tell types, they are asked first, and the check comes after them.
     """
     sessions = log.sessions
-    if len(curve.n_types) == 1 or _told(sessions) or not _checkable(sessions) or selection.clearly_alike(sessions):
+    if (
+        len(curve.n_types) == 1
+        or _told(sessions)
+        or not _checkable(sessions)
+        or exposure_selection.clearly_alike(sessions)
+    ):
         return curve, None
     check = held_out_check(log, n_types=curve.best_of_several, traits=False, n_folds=_FOLDS, rng=rng.spawn(1)[0])
     number = curve.chosen
@@ -382,13 +387,15 @@ def _with_selection(
     if why_not is not None or not isinstance(log, CategoricalLog) or not (always or capabilities_of(method).is_checked):
         return result
     found = exposure(result.bandit, result.sessions)
-    if not always and not selection.asks(found.score, result.sessions, result.n_parameters):
+    if not always and not exposure_selection.may_depend_on_types(found.score, result.sessions, result.n_parameters):
         return result
-    base, coded = added.base_of(result), log
+    base, coded = component_fit.base_of(result), log
     if base.design is not None:
         coded = log.coded(log.sessions, Beside.of(base.feature_weights(base.design).group_codes))
     with opened(backend, getattr(method, "threads", None)) as passes:
-        said = selection.explain(coded, base, always=always, fires=found.fires, rng=deepcopy(rng), passes=passes)
+        said = exposure_selection.explain(
+            coded, base, always=always, fires=found.fires, rng=deepcopy(rng), passes=passes
+        )
     _warn([] if said.doubt is None else [said.doubt])
     if said.gain is not None:
         gain, taken = said.gain, said.candidate is not None
@@ -454,7 +461,7 @@ def _with_components(
     if not isinstance(method, EM) or method.rank is not None:
         raise InvalidArgument(f"components must be () for methods other than EM without a rank, got {len(components)}")
     with opened(backend, method.threads) as passes:
-        return added.with_components(result, components, tolerance=method.tolerance, rng=rng, passes=passes)
+        return component_fit.with_components(result, components, tolerance=method.tolerance, rng=rng, passes=passes)
 
 
 def _candidates(result: Estimate) -> list[Candidate]:
@@ -602,7 +609,9 @@ def _score(
         found.append(held.heldout(fit.bandit))
         known.append(found[-1])
         if told:
-            known[-1] = found[-1] + type_priors.told(train, held, fit.bandit, fit.arm_prior, rng=rng, passes=SERIAL)
+            known[-1] = found[-1] + type_priors.feature_gains(
+                train, held, fit.bandit, fit.arm_prior, rng=rng, passes=SERIAL
+            )
     return np.concatenate(found), np.concatenate(known)
 
 

@@ -81,7 +81,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class TriedCandidates:
+class ComparedCandidates:
     """Candidates in the order in which they were compared, as files hold them."""
 
     names: tuple[str, ...]
@@ -90,7 +90,7 @@ class TriedCandidates:
     selected: tuple[bool, ...]
 
     @classmethod
-    def of(cls, candidates: Iterable[Candidate]) -> TriedCandidates | None:
+    def of(cls, candidates: Iterable[Candidate]) -> ComparedCandidates | None:
         """Return some candidates together; None if there is none."""
         rows = [(one.name, float(one.gain), float(one.stderr), bool(one.selected)) for one in candidates]
         return cls(*zip(*rows, strict=True)) if rows else None
@@ -170,7 +170,7 @@ COMPONENTS: tuple[Callable[[Estimate], FittedComponent | None], ...] = (
 def components_of(estimate: Estimate) -> Mapping[str, FittedComponent]:
     """Return the components in use by name: those of the package, then those that the caller added."""
     own = [found for describe in COMPONENTS if (found := describe(estimate)) is not None]
-    return {one.name: one for one in [*own, *(estimate.added or ())]}
+    return {one.name: one for one in [*own, *(estimate.own_components or ())]}
 
 
 RESERVED = ("weights", "rewards", "session", "features", "persons", "leaving", "exposure", "traits", "step")

@@ -27,7 +27,7 @@ from ..parallel import with_one_blas_thread
 from ..planning.advice import Advice, SavedModel
 from .assumptions import Assumption, Assumptions, tested
 from .check import Calibration, Check, Gain, Replay
-from .fitted_components import AddedComponents, Candidate, FittedComponent, TriedCandidates, components_of
+from .fitted_components import AddedComponents, Candidate, ComparedCandidates, FittedComponent, components_of
 from .information import Information, StandardErrors, standard_errors
 from .log import START, Log, Prior
 from .log_summary import LogSummary
@@ -171,7 +171,7 @@ class Starts:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Held-out log-likelihood per session for each number of types tried."""
+    """Held-out log-likelihood per session for each number of types compared."""
 
     n_types: tuple[int, ...]
     log_likelihood: Float[Array, "K"]  # mean over held-out sessions
@@ -185,8 +185,8 @@ class Curve:
         check_same_length("the curve", self.n_types, self.log_likelihood, self.gain, self.stderr)
 
     def __str__(self) -> str:
-        tried = ", ".join(f"{n}: {value:.4f}" for n, value in zip(self.n_types, self.log_likelihood, strict=True))
-        return f"{self.reason} (log-likelihood per session by number of types: {tried})"
+        compared = ", ".join(f"{n}: {value:.4f}" for n, value in zip(self.n_types, self.log_likelihood, strict=True))
+        return f"{self.reason} (log-likelihood per session by number of types: {compared})"
 
     @property
     def best(self) -> int:
@@ -297,8 +297,8 @@ class Estimate:
     step: StepEffects | None = field(default=None, repr=False)  # effects of the step, if the fit includes them
     summarised: LogSummary | None = field(default=None, repr=False)  # in files; see `log_summary`
     columns: tuple[tuple[str, str | int], ...] = field(default=(), repr=False)  # options that read the log, by name
-    added: AddedComponents | None = field(default=None, repr=False)  # that the caller gave; see `components`
-    tried: TriedCandidates | None = field(default=None, repr=False)  # by the model selection; see `candidates`
+    own_components: AddedComponents | None = field(default=None, repr=False)  # that the caller gave; see `components`
+    compared: ComparedCandidates | None = field(default=None, repr=False)  # by the model selection; see `candidates`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -346,11 +346,11 @@ class Estimate:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The models that the model selection compared: name, gain per held-out session, its error, if selected."""
-        return () if self.tried is None else tuple(self.tried)
+        return () if self.compared is None else tuple(self.compared)
 
     def with_candidates(self, *candidates: Candidate) -> Estimate:
         """Return the estimate with more candidates after those that were compared before."""
-        return replace(self, tried=TriedCandidates.of([*self.candidates, *candidates]))
+        return replace(self, compared=ComparedCandidates.of([*self.candidates, *candidates]))
 
     @cached_property
     def log_summary(self) -> LogSummary | None:
@@ -562,7 +562,7 @@ class Estimate:
                 return with_step_effects(log, self.bandit, there.arm_prior, passes.processor)
             if self.selection is not None:
                 from .categorical import CategoricalLog
-                from .shown import information
+                from .exposure import information
 
                 assert isinstance(log, CategoricalLog)  # no other log is fitted with a selection
                 return information(log, self.bandit, self.selection, there.arm_prior, passes.processor)
@@ -621,7 +621,7 @@ _PARTS: files.Makers = {
             LogSummary,
             StepEffects,
             AddedComponents,
-            TriedCandidates,
+            ComparedCandidates,
         )
     },
 }

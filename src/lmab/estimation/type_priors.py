@@ -413,10 +413,10 @@ def _compared(name: str, gain: Gain | None, used: Climb | None) -> list[Candidat
     return [] if gain is None else [Candidate(name, gain.mean, gain.stderr, used is not None)]
 
 
-def told(
+def feature_gains(
     seen: Log, held: Log, bandit: LatentBandit, arm_prior: Prior | None, *, rng: np.random.Generator, passes: Passes
 ) -> Float[Array, "n"]:
-    """How much likelier every session held out is where its features are known, learned from the sessions seen.
+    """Return the gain in log-likelihood of each held-out session from its features, learned from the sessions seen.
 
     Args:
         seen: the log that is learned from.

@@ -18,10 +18,10 @@ from ..errors import InvalidArgument, TooLarge
 from ..estimation.assumptions import LEAVING, SHOWN, left_after, reaction, reacts, tested
 from ..estimation.categorical import CategoricalLog
 from ..estimation.em import EM
+from ..estimation.exposure import sampler_with_exposure, with_exposure_sentence
 from ..estimation.log import Log
 from ..estimation.prior import Schedule, draw_models, run, weigh_groups
 from ..estimation.result import Estimate
-from ..estimation.shown import chain_of, explained
 from ..estimation.step_effects import first_steps
 from ..estimation.type_priors import grouped
 from ..model import belief
@@ -157,7 +157,7 @@ def assess(
         optimum = (min(optimum[0], value[0]), optimum[1])
     fired = {name for name, one in assumptions.by_name.items() if one.fires}
     if estimate.selection is not None:
-        assumptions, fired = explained(assumptions), fired - {SHOWN}
+        assumptions, fired = with_exposure_sentence(assumptions), fired - {SHOWN}
     refused = {claim for name in fired for claim in _CLAIMS - _STANDS.get(name, frozenset())}
     if sum(len(drawn.value) for drawn in found.sets) < LEAST_MODELS:
         refused |= _CLAIMS
@@ -344,7 +344,7 @@ def _gibbs(
     known = None if numbers is None else grouped(data, numbers, len(groups))
     log, chain = known or data, None
     if estimate.selection is not None and isinstance(log, CategoricalLog):
-        chain = chain_of(log, start, estimate.selection)
+        chain = sampler_with_exposure(log, start, estimate.selection)
     elif known is None and start.n_types == 1 and isinstance(data, CategoricalLog):
         chain = partial(data.chain, start, cautious=True)
     draws = run(log, start, rng=rng, schedule=schedule, chain=chain, n_groups=0 if known is None else len(groups))

@@ -71,14 +71,12 @@ def sampler_of(
     return GibbsSampler(with_exposure(first, exposure, log.prior(0.0), arms=arms), log, parameters)
 
 
-def explained(found: Assumptions) -> Assumptions:
+def with_exposure_sentence(found: Assumptions) -> Assumptions:
     """What was tested with a bandit that explains arms too: claims may rest on it though arms tell the type."""
-    return replace(
-        found, shown=replace(found.shown, sentence=_EXPLAINED if found.shown.fires else found.shown.sentence)
-    )
+    return replace(found, shown=replace(found.shown, sentence=_SENTENCE if found.shown.fires else found.shown.sentence))
 
 
-_EXPLAINED = (
+_SENTENCE = (
     "The logged arms depend on the latent type, given the past of the session (selective exposure); the model includes "
     "this, and the intervals assume that it is right. Logging the information that the site used, as a feature, is "
     "safer."
@@ -97,7 +95,7 @@ def information(
     return Information(matrix, CategoricalCoordinates(bandit.weights, rewards, log.played))
 
 
-def chain_of(log: CategoricalLog, bandit: LatentBandit, selection: Selection) -> Callable[[], Chain]:
+def sampler_with_exposure(log: CategoricalLog, bandit: LatentBandit, selection: Selection) -> Callable[[], Chain]:
     """Return a maker of samplers of a log, which may hold groups, from a fit with exposure."""
     site = ExposureLog.of(log, reacting=selection.reacting).over(log)
     beta = selection.steepness if selection.kind == LIKES else None

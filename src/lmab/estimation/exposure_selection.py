@@ -1,9 +1,8 @@
-"""The rule by which a fit explains which arms were shown: it is tried, and taken where held-out rewards say so.
+"""Model selection for exposure: fit both forms, and use the better one if held-out rewards are predicted better.
 
-Today's fit comes first. *Likes* has a likelihood ratio against arms that do not depend on types, *free* an evidence
-along one chain of concentrations. Where both are small, today's fit stays. Else five folds are held out, and the better
-of the two is taken if it predicts rewards better than today's likelihood: only this separates a site that knew from a
-site that reacts.
+Preferences have a likelihood ratio against arms that do not depend on types, free ratios a log evidence along one sampler
+of concentrations. If both are small, the model stays without exposure. Otherwise five folds are held out: only the
+prediction of held-out rewards separates a logging policy that knew the type from one that reacts to rewards.
 """
 
 from __future__ import annotations
@@ -28,22 +27,24 @@ from .assumptions import reaction, reacts
 from .categorical import CategoricalLog
 from .check import Gain
 from .climb import Climb, climb, draw_starts
+from .exposure import SOFT, sampler_of, with_exposure
 from .log import Beside, Log, Prior
 from .result import FREE, LIKES, Selection
-from .shown import SOFT, sampler_of, with_exposure
 
-RATIO, EVIDENCE = 15.0, 3.0  # likelihood ratio, and log evidence, from which what was shown depends on the session
-_STARTS, _MAPS, _LEFT = 2, 300, 1e-2  # starts beside today's fit, maps of a climb, and what it may leave to be gained
+RATIO, EVIDENCE = 15.0, 3.0  # likelihood ratio, and log evidence, above which arms depend on the session
+_STARTS, _MAPS, _LEFT = (
+    2,
+    300,
+    1e-2,
+)  # starts beside today's fit, maps of a climb, and what it may leave to be held_out_gain
 _FOLD_MAPS, _FOLDS = 60, 5
-_SWEEPS, _BURN = 30, 8  # of the chain at each concentration, and those that are left out
+_SWEEPS, _BURN = 30, 8  # of the sampler at each concentration, and those that are discarded
 _PAIRED = 8  # first steps of a session whose arms are compared
-_GATE, _PAIRS_GATE = 1.0, 2.0  # standard deviations from which a log is looked at: of the test *shown*, and of pairs
-_PAIRS_CLEAR = 4.0  # of pairs, from which arms of one session are alike
-_FEW = 100  # sessions below which nothing is asked
-_STEPS = (
-    8  # per parameter, of the sessions looked at, below which climbs of two models differ by more than what is asked
-)
-_FOLD_SOFT = 0.1  # part of the marginals in the start of a climb that leaves sessions out
+_GATE, _PAIRS_GATE = 1.0, 2.0  # screening thresholds in standard deviations: of the test *shown*, and of pairs
+_PAIRS_CLEAR = 4.0  # standard deviations of pairs above which arms of one session are similar
+_FEW = 100  # sessions below which exposure is not considered
+_STEPS = 8  # per parameter, below which fits of two models differ by chance alone
+_FOLD_SOFT = 0.1  # part of the marginals in the start of a fit to the training folds
 
 
 def path(site: ExposureLog, bandit: LatentBandit, rng: np.random.Generator) -> tuple[float, float]:
@@ -161,7 +162,7 @@ def _climbed(kind: str, model: LatentClassModel, starts: Float[Array, "R K P"], 
     return Candidate(kind, model, found.models[best], found.pick(np.array([best])))
 
 
-def likes_of(site: ExposureLog, base: Base, rng: np.random.Generator, passes: Passes) -> tuple[Candidate, float]:
+def fit_preferences(site: ExposureLog, base: Base, rng: np.random.Generator, passes: Passes) -> tuple[Candidate, float]:
     """Return the best fit of preferences, and its likelihood ratio against arms that do not depend on types."""
     plain, n_types = site.log.coded(site.log.sessions, None), base.n_types
     starts = np.concatenate([_softer(plain, plain.pack(base.bandit), SOFT), draw_starts(plain, n_types, _STARTS, rng)])
@@ -181,7 +182,7 @@ def _flat(models: Float[Array, "R K P"], n_arms: int) -> Float[Array, "R L P"]:
     return np.concatenate([models, np.repeat(np.ones(shape), n_arms, axis=1), np.zeros(shape)], axis=1)
 
 
-def free_of(likes: Candidate, base: Base, concentration: float, passes: Passes) -> Candidate:
+def fit_free_ratios(likes: Candidate, base: Base, concentration: float, passes: Passes) -> Candidate:
     """Return the best fit of free ratios at a concentration, from the given types and those of preferences."""
     site, n_types = likes.site, base.n_types
     plain = site.log.coded(site.log.sessions, None)
@@ -206,7 +207,7 @@ def _mixed(log: CategoricalLog, rewards: Float[Array, "R k P"], part: float) -> 
     return (1 - part) * rewards + part * log.marginals.reshape(-1, 1)
 
 
-def gained(candidate: Candidate, base: Base) -> Gain:
+def held_out_gain(candidate: Candidate, base: Base) -> Gain:
     """Return the gain in held-out log-likelihood of rewards over types without exposure, from five folds."""
     site, n_types = candidate.site, base.n_types
     n_sessions, plain = len(site.log.sessions), site.log.coded(site.log.sessions, None)
@@ -259,10 +260,10 @@ def _rewards(fitted: Candidate, site: ExposureLog, rows: Integer[Array, "n"], *,
 
 
 def pairs(sessions: Sessions | Packed) -> float:
-    """How alike the arms of two steps of one session are, beside those of neighbouring sessions; in deviations.
+    """Return the similarity of arms within sessions over that between neighbouring sessions, in standard deviations.
 
-    No model is needed: how often arms a and b come together in one session is compared with how often they come at
-    the same two steps of a session and the next one.
+    No model is needed: the number of sessions with arms a and b is compared with the number of neighbouring sessions
+    with a in the first one and b in the second one, at the same two steps.
     """
     part = sessions[:: max(1, len(sessions) // LOOKED_AT)]
     n_arms, lengths, arms = part.n_arms, part.lengths, part.arms.astype(np.int64)
@@ -284,19 +285,19 @@ def pairs(sessions: Sessions | Packed) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a log says about who was shown what."""
+    """Result of the model selection for exposure."""
 
-    candidate: Candidate | None  # the fit that explains arms; None: today's fit stays
+    candidate: Candidate | None  # the fit with exposure; None: exposure is not used
     selection: Selection | None
-    doubt: str | None  # a warning, where what was shown depends on the session and types do not explain it
+    doubt: str | None  # a warning, if arms depend on the session and types do not explain it
     gain: Gain | None = None  # of the best candidate on held-out sessions, if candidates were compared
 
 
-def asks(score: float, sessions: Sessions | Packed, n_parameters: int) -> bool:
-    """Whether a look at what was shown may be worth it, where the test *shown* has this score.
+def may_depend_on_types(score: float, sessions: Sessions | Packed, n_parameters: int) -> bool:
+    """Return whether arms may depend on types, by the score of the test *shown* and by pairs of arms.
 
-    Of thousands of arms the sessions looked at say too little about each: types that follow their noise would seem to
-    explain arms that were shown at random.
+    A log of thousands of arms has too few steps of each: types that follow the noise would seem to explain arms that
+    were chosen at random.
     """
     looked_at = sessions.n_steps * min(1.0, LOOKED_AT / max(len(sessions), 1))
     if len(sessions) < _FEW or looked_at < _STEPS * n_parameters:
@@ -324,15 +325,15 @@ def explain(
         passes: runs the expectation over the log.
     """
     site, bandit = ExposureLog.of(log), base.bandit
-    likes, ratio = likes_of(site, base, rng, SERIAL)
+    likes, ratio = fit_preferences(site, base, rng, SERIAL)
     concentration, evidence = path(site, bandit, rng)
     if not always and ratio <= RATIO and evidence <= EVIDENCE:
         return Found(None, None, None)
     candidates = [likes, *_free(likes, base, concentration)]
     if reacts(reaction(log.sessions)):
-        other, _ = likes_of(ExposureLog.of(log, reacting=True), base, rng, SERIAL)
+        other, _ = fit_preferences(ExposureLog.of(log, reacting=True), base, rng, SERIAL)
         candidates += [replace(one, reacting=True) for one in (other, *_free(other, base, concentration))]
-    gains = [gained(one, base) for one in candidates]
+    gains = [held_out_gain(one, base) for one in candidates]
     best = int(np.argmax([gain.mean for gain in gains]))
     if not always and gains[best].mean <= 0:
         return Found(None, None, _doubt(ratio, evidence) if fires or _alike(site) else None, gains[best])
@@ -343,7 +344,7 @@ def explain(
 
 def _free(likes: Candidate, base: Base, concentration: float) -> list[Candidate]:
     """Return the fit of free ratios, if a finite concentration is likely."""
-    return [free_of(likes, base, concentration, SERIAL)] if concentration < CONCENTRATIONS[-1] else []
+    return [fit_free_ratios(likes, base, concentration, SERIAL)] if concentration < CONCENTRATIONS[-1] else []
 
 
 def _over_all(found: Candidate, base: Base, log: CategoricalLog, passes: Passes) -> Candidate:
@@ -356,13 +357,13 @@ def _over_all(found: Candidate, base: Base, log: CategoricalLog, passes: Passes)
 
 
 def _alike(site: ExposureLog) -> bool:
-    """Whether arms of one session are alike for no reason that the log shows: neither its rewards nor its calendar."""
+    """Return whether arms of one session are similar for a reason that the log does not show."""
     sessions = site.log.sessions
     return bool((site.shares > 0).all()) and not reacts(reaction(sessions)) and clearly_alike(sessions)
 
 
 def clearly_alike(sessions: Sessions | Packed) -> bool:
-    """Whether arms of one session are clearly more alike than those of neighbouring sessions."""
+    """Return whether arms of one session are clearly more similar than those of neighbouring sessions."""
     return pairs(sessions) > _PAIRS_CLEAR
 
 

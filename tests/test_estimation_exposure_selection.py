@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from seeds import generator
-from test_estimation_shown import segments
+from test_estimation_exposure import segments
 
 import lmab
 import lmab.estimation.fit as fit_module
@@ -18,11 +18,11 @@ from lmab.components.exposure import ExposureLog, FreeExposure
 from lmab.components.features import Design, FeatureWeights
 from lmab.components.weights import Weights
 from lmab.errors import InvalidArgument, LmabWarning
-from lmab.estimation import selection as module
+from lmab.estimation import exposure_selection as module
 from lmab.estimation.climb import climb
+from lmab.estimation.exposure import with_exposure
 from lmab.estimation.families import observe
 from lmab.estimation.log import Beside
-from lmab.estimation.shown import with_exposure
 from lmab.evaluation import diagnostics
 from lmab.model.type_prior import make_columns
 
@@ -210,19 +210,21 @@ def test_a_large_log_is_decided_on_a_part_and_fitted_whole(known, monkeypatch, t
 
 def test_few_sessions_are_not_asked(known):
     log = known[1]
-    assert module.asks(5.0, log, 20)
-    assert not module.asks(5.0, log[:99], 20)
-    assert not module.asks(0.9, lmab.simulate(truth(), lmab.Uniform(10), n_sessions=600, horizon=4, rng=3), 20)
+    assert module.may_depend_on_types(5.0, log, 20)
+    assert not module.may_depend_on_types(5.0, log[:99], 20)
+    assert not module.may_depend_on_types(
+        0.9, lmab.simulate(truth(), lmab.Uniform(10), n_sessions=600, horizon=4, rng=3), 20
+    )
 
 
 def test_thousands_of_parameters_are_not_asked_about_with_few_steps_of_each(known, monkeypatch):
     log = known[1]
     most = log.n_steps // 8
-    assert module.asks(5.0, log, most)
-    assert not module.asks(5.0, log, most + 1)
+    assert module.may_depend_on_types(5.0, log, most)
+    assert not module.may_depend_on_types(5.0, log, most + 1)
     monkeypatch.setattr(module, "LOOKED_AT", len(log) // 2)  # then only these are looked at
-    assert module.asks(5.0, log, most // 2 - 4)
-    assert not module.asks(5.0, log, most // 2 + 4)
+    assert module.may_depend_on_types(5.0, log, most // 2 - 4)
+    assert not module.may_depend_on_types(5.0, log, most // 2 + 4)
 
 
 @pytest.mark.parametrize(

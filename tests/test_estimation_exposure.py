@@ -13,11 +13,11 @@ import lmab
 from lmab.components import exposure as module
 from lmab.components.exposure import ExposureLog, FreeExposure, PreferenceExposure, States
 from lmab.components.weights import Weights
-from lmab.estimation import shown
+from lmab.estimation import exposure as estimates
+from lmab.estimation.exposure import sampler_of, with_exposure
 from lmab.estimation.families import observe
 from lmab.estimation.log import Beside, CodeBlock
 from lmab.estimation.result import Selection
-from lmab.estimation.shown import sampler_of, with_exposure
 from lmab.parallel import SERIAL
 
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.5, 0.2, 0.4], [0.1, 0.4, 0.8, 0.5]])
@@ -272,10 +272,10 @@ def test_the_information_of_one_type_told_apart_is_that_of_its_plays(rng):
     log = observe(sessions)
     selection = Selection("free", np.ones((4, 2)), 0.0, 64.0, False, 20.0, 4.0, lmab.estimation.check.Gain(0.1, 0.01))
     plain = log.information(TRUTH, log.prior(1.0)).matrix
-    same = shown.information(log, TRUTH, selection, log.prior(1.0), SERIAL).matrix
+    same = estimates.information(log, TRUTH, selection, log.prior(1.0), SERIAL).matrix
     np.testing.assert_allclose(same, plain, rtol=1e-6, atol=1e-6)
     telling = replace(selection, favour=np.array([[2.0, 0.01], [0.01, 2.0], [2.0, 0.01], [0.01, 2.0]]))
-    more = shown.information(log, TRUTH, telling, log.prior(1.0), SERIAL).matrix
+    more = estimates.information(log, TRUTH, telling, log.prior(1.0), SERIAL).matrix
     assert np.linalg.slogdet(more[1:, 1:])[1] > np.linalg.slogdet(plain[1:, 1:])[1]
 
 

@@ -18,10 +18,10 @@ from ..parallel import Passes
 from . import type_priors
 from .categorical import CategoricalLog
 from .climb import Climb, climb, draw_starts
+from .exposure_selection import Base
 from .fitted_components import AddedComponents, FittedComponent, check_names
 from .log import START, Beside, Log, padded
 from .result import LIKES, Estimate, Selection
-from .selection import Base
 
 _DRAWN = 3  # starts beside the fit without the components
 _MAPS, _MOST_MAPS = 60, 2000  # EM steps until the best start is selected, and until convergence
@@ -168,5 +168,5 @@ def _described(
         status=status,
         message="; ".join([status.sentence.rstrip("."), *(one.summary for one in described)]),
         trace=np.array(found.traces[0]),
-        added=AddedComponents.of(described),
+        own_components=AddedComponents.of(described),
     )
