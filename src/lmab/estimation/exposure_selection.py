@@ -1,8 +1,8 @@
 """Model selection for exposure: fit both forms, and use the better one if held-out rewards are predicted better.
 
-Preferences have a likelihood ratio against arms that do not depend on types, free ratios a log evidence along one sampler
-of concentrations. If both are small, the model stays without exposure. Otherwise five folds are held out: only the
-prediction of held-out rewards separates a logging policy that knew the type from one that reacts to rewards.
+Preferences have a likelihood ratio against arms that do not depend on types, free ratios a log evidence along one
+sampler of concentrations. If both are small, the model stays without exposure. Otherwise five folds are held out: only
+the prediction of held-out rewards separates a logging policy that knew the type from one that reacts to rewards.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ from .log import Beside, Log, Prior
 from .result import FREE, LIKES, Selection
 
 RATIO, EVIDENCE = 15.0, 3.0  # likelihood ratio, and log evidence, above which arms depend on the session
-_STARTS, _MAPS, _LEFT = (
-    2,
-    300,
-    1e-2,
-)  # starts beside today's fit, maps of a climb, and what it may leave to be held_out_gain
+_STARTS, _MAPS, _LEFT = 2, 300, 1e-2  # drawn starts, most EM steps, and log-likelihood that may remain to be gained
 _FOLD_MAPS, _FOLDS = 60, 5
 _SWEEPS, _BURN = 30, 8  # of the sampler at each concentration, and those that are discarded
 _PAIRED = 8  # first steps of a session whose arms are compared
