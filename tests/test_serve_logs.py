@@ -74,7 +74,9 @@ def test_every_action_of_an_operator_and_every_erasure_leaves_one_line(tmp_path,
     assert len(found) == 5
     assert [line["request"] for line in lines[:2]] == ["alice-token:PUT", "alice-token:POST"]
     assert all(line["time"].endswith("+00:00") and line["level"] == "INFO" for line in lines)
-    (refusal,) = [line for line in written() if "refused" in line["message"]]
+    (refusal,) = [line for line in written() if "was refused" in line["message"]]
+    counts = [line["refused"] for line in written() if line["message"].startswith("refused requests: ")]
+    assert counts[0] == {"default: unknown-policy": 1}  # at most one line per second
     assert refusal["message"] == "the token alice was refused: this needs the role erase"
     assert refusal["request"] == "alice-token:DELETE"
     assert "dorothy" not in json.dumps(written())  # the log outlives the erasure
@@ -145,3 +147,13 @@ def test_a_failed_commit_names_the_requests_that_it_refused(written):
     (line,) = [line for line in written() if "could not be stored" in line["message"]]
     assert line["requests"] == ["r1", "r2"]
     assert "request" not in line  # it belongs to no single one
+
+
+def test_lines_of_a_request_have_its_trace_id(written):
+    begin_request(b"id-1", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    logging.getLogger("lmab.serve").warning("inside")
+    begin_request(b"id-2", b"nonsense")
+    logging.getLogger("lmab.serve").warning("without")
+    first, second = written()[-2:]
+    assert first["trace"] == "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert "trace" not in second

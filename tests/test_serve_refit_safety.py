@@ -312,7 +312,7 @@ def test_features_that_clients_invent_are_not_used():
     survey = survey_of(country=9, age=5, odd=4, **{f"u{i}": 1 for i in range(50)})
     used, (line,) = used_columns(survey, (), None, None)
     assert used == {"age": False, "country": True}
-    assert line == "51 features are stored and not used: odd, u0, u1, ... (--features names those that are used)."
+    assert line == "51 features are stored and not used: odd, u0, u1, ... (--features names the used ones)."
     assert used_columns(survey, ("odd",), None, None)[0] == {"odd": False}
     with pytest.raises(InvalidArgument, match="--features must name features that some session has, got 'agee'"):
         used_columns(survey, ("agee",), None, None)

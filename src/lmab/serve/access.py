@@ -25,16 +25,16 @@ _log = logging.getLogger("lmab.serve")
 
 
 class Token(NamedTuple):
-    """What the service knows of a token besides its text."""
+    """Name, roles, experiments and last day of a token."""
 
     name: str  # in the log; several tokens may share it, as the old and the new one of a client
     roles: frozenset[str]
-    experiments: frozenset[str] | None = None  # None: all experiments, and what belongs to none
+    experiments: frozenset[str] | None = None  # None: all experiments and the paths without one
     until: date = date.max  # the last day (UTC) on which it is valid
 
 
 class Access:
-    """Who may ask for what: tokens with their roles; without tokens, whoever reaches the service from its own machine.
+    """Tokens with their roles; without tokens, every request from the machine of the service is allowed.
 
     A line of `lines` is a token, its roles ("decide" if none is named), and optionally `name=NAME`,
     `experiments=NAME,NAME` and `until=DATE`, the last day (UTC) on which the token is valid. "operate" includes
@@ -97,7 +97,7 @@ def role_of(method: str, path: str) -> str:
 
 
 def _read_token(line: str, number: int) -> tuple[bytes, Token]:
-    """Return a token and what its line says of it; messages never quote the line, which may hold a secret."""
+    """Return a token and its properties; messages never quote the line, which may hold a secret."""
     text, *words = line.split()
     roles = {word for word in words if "=" not in word} or {"decide"}
     options = dict(word.split("=", 1) for word in words if "=" in word)
@@ -115,9 +115,9 @@ def _read_token(line: str, number: int) -> tuple[bytes, Token]:
 
 
 def _check_site(headers: Mapping[bytes, bytes]) -> None:
-    """Without tokens a web page of another site must not reach the service through somebody's browser.
+    """Without tokens a web page of another site must not reach the service through a browser on this machine.
 
-    Such a page names its own site in Origin; one whose name was pointed at this machine names it in Host. Names
+    Such a page names its own site in Origin; a name that was pointed at this machine appears in Host. Names
     without a dot and addresses cannot be pointed elsewhere by others.
     """
     host = headers.get(b"host", b"").decode("latin-1")

@@ -245,14 +245,14 @@ def _routes(experiments: Experiments, metrics: Metrics) -> Starlette:
 
 
 class _Endpoints:
-    """Endpoints of all paths but those of live traffic: each returns a response, or a message that becomes one."""
+    """Endpoints of all paths except live traffic: each returns a response, or a message that becomes one."""
 
     def __init__(self, name: str, experiments: Experiments, metrics: Metrics) -> None:
         self.name, self.experiments, self.metrics = name, experiments, metrics
         self.service = experiments.service(name)
         self.register = self.service.register
         self.summaries = Summaries(self.service, metrics.times[name])
-        self._stored: list[Sample] = []  # last samples of what is in the store
+        self._stored: list[Sample] = []  # last samples from the store
 
     async def session(self, request: Request) -> Any:
         found = await self.service.history(request.path_params["session"])

@@ -1,4 +1,4 @@
-"""The canary: a new version gets a share of new sessions, and what these earn decides, looked at every night.
+"""Canary: a new version gets a share of new sessions, and their rewards decide, in a test with a look every night.
 
 Both versions explore with the same floors, so their sessions have one law until the plans disagree. Only sessions that
 reach such a step count, from it on, and whole sessions where that step cannot be known. They are compared within the
@@ -28,8 +28,8 @@ END = 28  # nights after which a canary that nothing decided makes room for the 
 MARGIN = 0.02  # part of the reward of a session that does not matter
 SAME = 0.005  # part of the sessions in which plans differ, below which they are one plan
 APART = 43_200.0  # seconds from which on two looks are two nights
-FEWEST = 30  # sessions whose plans differ, which a mean and a variance need
-RECENT = 4000  # sessions before the canary that say what to expect
+FEWEST = 30  # sessions with different plans that a mean and a variance need
+RECENT = 4000  # sessions before the canary, for the expected duration of the test
 
 NEWER, OLDER = "newer", "older"  # which plan stays in force where two earn the same
 _MISMATCH = 1e-4  # p-value below which a sample ratio is wrong: one false alarm in 10,000 looks
@@ -46,11 +46,11 @@ WORDS = {
 
 
 def verdict(found: GainBounds, night: Any, margin: Any, ties: str = NEWER) -> Any:
-    """What the bounds say after a number of nights: positive promotes, negative withdraws. Broadcasts.
+    """Return the verdict of the bounds after a number of nights: positive promotes, negative withdraws. Broadcasts.
 
     A plan that earns the same is called better with a chance of at most `sequential.ALPHA`. A tie is another thing: the
     newer plan surely earns no less but for the margin, and comes into force for being newer. With `ties` "older" the
-    version in force stays then, and only what is called better comes into force.
+    version in force stays then, and only a better version comes into force.
 
     Examples:
         >>> found = GainBounds(np.array([0.1, -0.1, -0.1]), np.array([0.2, 0.0, 0.0]), np.array([0.3, -0.05, 0.1]))
@@ -70,7 +70,7 @@ def next_share(share: Any, night: Any, gain: Any, shares: Sequence[float] = SHAR
 
 
 class Look(NamedTuple):
-    """What was known of a canary at one look; gains are per session of all, counted or not."""
+    """State of a canary at one look; gains are per session of all, counted or not."""
 
     at: float
     share: float  # until this night
@@ -83,13 +83,13 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True)
 class Canary:
-    """A running test: what was known before it, and its nights so far."""
+    """Running test: expectations before it, and its nights so far."""
 
     version: str
     began: float
     differ: float  # share of the sessions in which the plans, replayed, play different arms
-    counted: float  # share of the sessions that count: these, and those that cannot be replayed
-    mean: float  # Mean of what such sessions earn from that step on.
+    counted: float  # share of the sessions that count, with the ones that cannot be replayed
+    mean: float  # mean reward of such sessions from that step on
     variance: float
     whole: float  # reward of a session
     nights: tuple[Look, ...] = ()
@@ -118,7 +118,7 @@ class Canary:
     ) -> tuple[Canary, int]:
         """The canary after another look, and the verdict; `changes` are times at which the share was changed.
 
-        A second look in one night takes the place of the first, so that nobody shortens a test by looking often.
+        A second look in one night takes the place of the first, so that frequent looks do not shorten a test.
         """
         past = self.nights[:-1] if self.nights and at - self.nights[-1].at < APART else self.nights
         edges = sorted({*(night.at for night in past), *changes})
@@ -139,7 +139,7 @@ def ratio_is_wrong(began: Iterable[tuple[float, str]], rollouts: Sequence[Rollou
 
     Args:
         began: time and version of the sessions.
-        rollouts: entries of the register, the newest first; those without the canary of the first one do not count.
+        rollouts: entries of the register, the newest first; entries without the canary of the first one do not count.
         until: end of the newest span.
     """
     from scipy.stats import binomtest
@@ -162,7 +162,7 @@ def ratio_is_wrong(began: Iterable[tuple[float, str]], rollouts: Sequence[Rollou
 
 
 class Counted(NamedTuple):
-    """What a session earned from the step on at which two plans differ."""
+    """Rewards of a session from the step on at which two plans differ."""
 
     policy: str
     began: float
@@ -184,9 +184,9 @@ def evidence(counted: Iterable[Counted], new: str, old: str, edges: Sequence[flo
 class Compared(NamedTuple):
     """Sessions as two plans see them."""
 
-    counted: list[Counted]  # those in which the plans may differ
+    counted: list[Counted]  # sessions in which the plans may differ
     n: int  # all sessions
-    total: float  # what all earned together
+    total: float  # sum of the rewards of all
     n_differ: int  # sessions in which the plans, replayed, play different arms
 
 
@@ -194,7 +194,7 @@ def count_sessions(sessions: Iterable[Sequence[LogRow]], one: ArmTable, other: A
     """Count the sessions, given by their steps, in which two plans may differ, from that step on, and all sessions."""
     counted, n, total, n_differ = list[Counted](), 0, 0.0, 0
     asks = any(table.version.asks for table in (one, other))
-    replayed: dict[tuple[Any, ...], int | None] = {}  # most sessions knew and saw what another one did
+    replayed: dict[tuple[Any, ...], int | None] = {}  # most sessions equal another one
     for steps in sessions:
         n += 1
         total += sum(row.reward or 0.0 for row in steps)
@@ -238,7 +238,7 @@ def beyond_replay(steps: Sequence[LogRow]) -> bool:
 def expected(
     latest: Sequence[Sequence[LogRow]], new: ArmTable, old: ArmTable, version: str, at: float
 ) -> Canary | None:
-    """Return a test that begins now, with what the latest sessions say beforehand; None if both are one plan."""
+    """Return a test that begins now, with expectations from the latest sessions; None if both are one plan."""
     found = count_sessions(latest, new, old)
     if found.n_differ < max(SAME * found.n, FEWEST):
         return None

@@ -14,7 +14,7 @@ from .stores import DEADLINE, Job, Store, public_reason
 
 _BUSY = 8  # requests of one commit from which on the next one is delayed
 _LINGER = 0.005  # seconds; with a fast disk, less meant many small commits and a third more processor time
-_NAMED = 100  # requests of a commit that failed whose ids are logged
+_NAMED = 100  # ids of requests in a failed commit that are logged
 _TICK = 0.1  # seconds between two checks for requests that wait too long
 _log = logging.getLogger("lmab.serve")
 
@@ -80,7 +80,7 @@ class Commits:
         return self.trouble
 
     def _tick(self) -> None:
-        """Refuse the requests that have waited too long; the store may still write what is under way."""
+        """Refuse the requests that have waited too long; the store may still write the commit under way."""
         loop = asyncio.get_running_loop()
         self._clock, self._ticked = self._clock + min(loop.time() - self._ticked, 2 * _TICK), loop.time()
         for batch in (self.waiting, *self._under_way.values()):

@@ -24,7 +24,7 @@ _OFFERS = (b"upgrade", b"http2-settings")
 
 
 class LiveRequest:
-    """Request of live traffic, with what the base class reads of the last request of a connection."""
+    """Request of live traffic, with the attributes that the base class reads of the last request of a connection."""
 
     __slots__ = ("body", "disconnected", "headers", "keep_alive", "path", "response_complete", "response_started")
     message_event = SimpleNamespace(set=lambda: None)  # the body has arrived: no task waits for it
@@ -36,7 +36,7 @@ class LiveRequest:
 
 @lru_cache(maxsize=32)
 def _first_lines(status: int, changing: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """Return the status line of a reply, the headers that change once a second, and those that never change."""
+    """Return the status line of a reply, the headers that change once a second, and the constant ones."""
     headers = [*changing, *fixed_headers(status)]
     return STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % header for header in headers])
 
@@ -54,9 +54,9 @@ class Connection(HttpToolsProtocol):
         self.unread: float | None = None  # since when bytes of a response wait for the client
         self.idle = self.since  # time of the end of the last response
         self.earlier: list[Any] = []  # requests without a complete response before the last one that has begun
-        self.live: LiveRequest | None = None  # live traffic whose body is arriving
+        self.live: LiveRequest | None = None  # live traffic with a body that is arriving
         self.worker: asyncio.Task[None] | None = None  # responds to live traffic
-        self.next_live: asyncio.Future[LiveRequest]  # what the worker waits for
+        self.next_live: asyncio.Future[LiveRequest]  # the next request for the worker
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -225,7 +225,7 @@ class Connection(HttpToolsProtocol):
 
 
 def drop_longest_waiting(connections: set[Any], newest: Connection) -> None:
-    """Close the connection whose client the service has waited for longest, the newest one if it waits for no other."""
+    """Close the connection that the service has waited for longest, the newest one if it waits for no other."""
     waiting = [one for one in connections if one.waits_since() is not None and one is not newest]
     longest = min(waiting, key=lambda one: one.waits_since(), default=newest)
     connections.discard(longest)  # at once: its loss is reported only after other connections have been accepted

@@ -1,4 +1,4 @@
-"""Experiments: the services of one store, which begin and end as its records say."""
+"""Experiments: the services of one store, which follow its records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Experiments:
             await service.stop()
 
     async def refresh(self) -> None:
-        """Start services of new experiments, and stop those of archived ones."""
+        """Start services of new experiments, and stop services of archived ones."""
         if self._make is None or not self.first.register.ready:
             return
         rows = await self.first.register.asked(self.first.store.experiments())

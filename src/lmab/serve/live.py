@@ -35,7 +35,7 @@ class LiveSession:
         broken: bool,
         features: str | None = None,
     ) -> None:
-        self.features = features  # what is known before the session, as JSON
+        self.features = features  # known before the session, as JSON
         self.policy, self.table, self.person, self.broken = policy, table, person, broken
         self.rows: list[Decision] = []
         self.unrecorded_from: int | None = None  # the first step that the store does not have: no later one is recorded
@@ -44,11 +44,11 @@ class LiveSession:
         self.unknown: list[str] = []  # features with a text that the policy does not know
         compact, prior = table.version.compact, table.version.type_prior
         if compact is not None:
-            told = None if features is None or prior is None else usable_features(prior, json.loads(features))
-            if told and prior is not None:
-                texts = [term for term in prior.terms if isinstance(term, Category) and term.name in told]
-                self.unknown = [term.name for term in texts if told[term.name] not in term.levels]
-            self.state = compact.start(features=told, sessions=_past_sessions(known, table))
+            usable = None if features is None or prior is None else usable_features(prior, json.loads(features))
+            if usable and prior is not None:
+                texts = [term for term in prior.terms if isinstance(term, Category) and term.name in usable]
+                self.unknown = [term.name for term in texts if usable[term.name] not in term.levels]
+            self.state = compact.start(features=usable, sessions=_past_sessions(known, table))
 
     def require_step(self, step: int) -> None:
         """Raise `Problem` if the horizon of the session's version ends before a step."""
@@ -57,7 +57,7 @@ class LiveSession:
             raise Problem("beyond-horizon", f"step must be below the horizon of {horizon} steps, got {step}")
 
     def check_reward(self, step: int, reward: float) -> None:
-        """Raise where there cannot be such a reward, or another one is known."""
+        """Raise `Problem` if there cannot be such a reward, or another one is known."""
         version = self.table.version
         if not version.accepts(reward):
             raise Problem("unknown-reward", f"reward must be among {sorted(version.values or ())}, got {reward!r}")
@@ -67,11 +67,11 @@ class LiveSession:
             raise Problem("other-reward", f"step {step} of session {name!r} has the reward {known:g} already")
 
     def unrewarded(self) -> Iterator[int]:
-        """Decided steps without a reward."""
+        """Yield the decided steps without a reward."""
         return (step for step in range(len(self.rows)) if step not in self.rewards)
 
     def learn(self, step: int, reward: float) -> None:
-        """Take a reward in; a step that the state has passed is told late."""
+        """Learn a reward, also of a step that the state has passed."""
         if step in self.rewards:
             return
         self.rewards[step] = reward
@@ -92,7 +92,7 @@ class LiveSession:
             self.state = state = compact.skip(state) if place is None else compact.observe(state, place, reward)
 
     def fresh(self, allowed: Sequence[int] | None) -> Sequence[int]:
-        """The arms of the service that may be explored now."""
+        """Return the arms of the service that may be explored now."""
         opened = self.table.open
         if allowed is not None:
             given = set(allowed)
@@ -103,7 +103,7 @@ class LiveSession:
         return opened
 
     def best(self, allowed: Sequence[int] | None) -> tuple[int | None, bool]:
-        """The policy's arm, and whether the policy failed; None where it cannot play any arm."""
+        """Return the policy's arm, or None if it cannot play any, and whether the policy failed."""
         table = self.table
         compact = table.version.compact
         if compact is None or self.state is None:
@@ -125,7 +125,7 @@ class LiveSession:
 
 
 def _past_sessions(known: Sequence[PlayedArm], table: ArmTable) -> list[list[tuple[int, float]]] | None:
-    """The earlier sessions of a person, as far as a version knows their arms and rewards."""
+    """Return the earlier sessions of a person, as far as a version knows their arms and rewards."""
     found = []
     for _, steps in groupby(known, key=lambda step: step.session):
         usable = [step for step in steps if step.arm in table.place and table.version.accepts(step.reward)]
@@ -136,7 +136,7 @@ def _past_sessions(known: Sequence[PlayedArm], table: ArmTable) -> list[list[tup
 def usable_features(
     prior: TypePrior, given: Mapping[str, str | float | None], *, strict: bool = False
 ) -> dict[str, Any] | None:
-    """The features that a version asks for; what it does not know, or knows as another kind of value, is missing.
+    """Return the features that a version uses; a value that it does not know, or of another kind, is missing.
 
     A column of texts some of which are numbers had both kinds in the log: there a number counts as its text. None where
     the version asks for nothing. With `strict`, a value of the wrong kind raises.
@@ -168,7 +168,7 @@ def _is_number(text: str) -> bool:
 
 
 def restore(rows: Sequence[StoredStep], table: ArmTable, known: Sequence[PlayedArm], broken: bool) -> LiveSession:
-    """The session that the store has."""
+    """Return the session that the store has."""
     first = rows[0].decision
     live = LiveSession(first.policy, table, first.person, known, broken, first.features)
     live.rows = [step.decision for step in rows]

@@ -22,7 +22,7 @@ _audit = logging.getLogger("lmab.audit")
 def begin_request(given: bytes, trace: bytes = b"") -> str:
     """Set the id of the request that begins in this context: the given X-Request-Id if it is usable, else a new one.
 
-    `trace` is the header `traceparent`, whose trace id every log line of the request has as well.
+    `trace` is the header `traceparent`: every log line of the request has its trace id.
     """
     found_trace = _TRACE.fullmatch(trace) if trace else None
     trace_id.set(found_trace[1].decode() if found_trace else "")

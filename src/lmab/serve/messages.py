@@ -25,7 +25,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     step: Step
     reward: float | None = None  # Reward of step - 1.
     allowed: list[Label] | None = None  # labels of the arms that may be played; None: all open arms
-    person: Name | None = None  # returning person, whose earlier sessions inform this one; read at step 0
+    person: Name | None = None  # returning person: earlier sessions inform this one; read at step 0
     features: dict[Name, str | float | bool | None] | None = None  # features of the session; read at step 0
     baseline: Label | None = None  # arm of your present rule: the response in apprentice mode
     force: Label | None = None  # arm for a tester: it is played, and nothing learns from the session
@@ -44,7 +44,7 @@ class Answer(msgspec.Struct):
     fallback: bool = False  # no policy is available: any allowed arm, with equal probability
     recorded: bool = True  # False: the store is away, and --without-store is set
     forced: bool | msgspec.UnsetType = msgspec.UNSET  # True: the request named the arm
-    unknown_features: list[str] | msgspec.UnsetType = msgspec.UNSET  # those with a text that the policy does not know
+    unknown_features: list[str] | msgspec.UnsetType = msgspec.UNSET  # their text is unknown to the policy
 
 
 class Reward(msgspec.Struct, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from .service import Service
 from .stores import DEFAULT
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
-REFITS = "refits"  # the setting that holds what the last refits found
+REFITS = "refits"  # the setting with the results of the last refits
 _log = logging.getLogger("lmab.serve")
 BACKUP = "backup"  # the setting that holds the time of the last backup, which `deploy/backup.py` writes
 
@@ -127,7 +127,7 @@ def experiment_samples(name: str, service: Service) -> list[Sample]:
 
 
 async def stored_samples(name: str, register: Register) -> list[Sample]:
-    """Return samples of what the store says of an experiment: its last refit, and the last backup of the store."""
+    """Return samples from the store: the last refit of an experiment, and the last backup."""
     own, found = (("experiment", name),), []
     past: list[dict[str, Any]] = await register.record(REFITS) or []
     if past:

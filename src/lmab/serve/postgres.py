@@ -52,17 +52,14 @@ _TABLES = (  # of version 4: later versions are made by migrations
     "d.policy, to_timestamp(d.at) AS decided, d.explored, d.fallback FROM {steps} d JOIN {arms} a USING(arm) "
     "LEFT JOIN {rewards} r ON r.session=d.session AND r.step=d.step",
 )
-_VERSION = (
-    "CREATE TABLE lmab_schema(version INT NOT NULL)",
-    f"INSERT INTO lmab_schema VALUES({stores.FIRST_VERSION})",
-)
+_VERSION = ("CREATE TABLE lmab_schema(version INT NOT NULL)", f"INSERT INTO lmab_schema VALUES({stores.FIRST_VERSION})")
 _LOCK = 7_261_943  # any number of our own: replicas that start together make the tables one after the other
 _REFIT_LOCK = _LOCK + 1
 _LOCK_WAIT = 250  # milliseconds for which a statement waits for a row that another transaction has locked
-_KNOWN = 50_000  # sessions whose lengths are remembered
+_KNOWN = 50_000  # sessions with remembered lengths
 _LEAST_WAIT = 0.25  # seconds that an answer may take, however long its turn took to come
 _TRIES = 5  # Most tries of a commit that other replicas overtake.
-_FAR = 120.0  # seconds for what reads or deletes many rows
+_FAR = 120.0  # seconds for statements on many rows
 # One statement: nothing is written where a person was erased meanwhile, or where a new session has a tombstone.
 _WRITE = (
     "WITH guard AS MATERIALIZED (SELECT 1 FROM {counters} WHERE name='erased' AND count=$1 AND NOT EXISTS "
@@ -81,7 +78,7 @@ _ERASED = "SELECT count, (SELECT version FROM lmab_schema) FROM {counters} WHERE
 
 
 class _Link:
-    """One connection, thrown away as soon as it does not answer in time: a partition must not hold anybody up."""
+    """One connection, thrown away as soon as it does not answer in time: a partition must not delay requests."""
 
     def __init__(self, address: str, deadline: float) -> None:
         self.address, self.deadline = address, deadline
@@ -148,7 +145,7 @@ class _Link:
         return await connect(server_settings=always, statement_cache_size=0)
 
     def _abandon(self, task: asyncio.Future[Any]) -> None:
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it any more
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # no request waits for it any more
         self.drop()
         task.cancel()
 
@@ -191,7 +188,7 @@ class _Links:
 
 
 class PostgresStore(Store):
-    """A commit is durable before it is answered, as far as the server's settings say so."""
+    """A commit is durable before it is answered, as far as the server's settings make it so."""
 
     tables: ClassVar = {
         "steps": "decisions", "rewards": "rewards", "people": "decisions", "labelled": "labelled",
@@ -333,7 +330,7 @@ class PostgresStore(Store):
         raise TimeoutError("other replicas wrote the same sessions again and again")
 
     def _remembered(self, jobs: Sequence[Job]) -> Known | None:
-        """What is known without asking, if it is enough: new steps of sessions that this replica knows, or new ones."""
+        """Return the remembered state if it is enough: for new sessions, and new steps of remembered sessions."""
         if self._erased < 0:
             return None
         lengths: dict[str, int] = {}

@@ -70,9 +70,9 @@ LAST = "last.model.lmab"  # the model of the last night, whether its plan became
 NIGHT = ".night"  # folder of the packed log of one refit
 _RESTARTS = 4  # starts of a warm fit: the last model, and three others that win where it is bad
 _DRAWS = 50  # models behind the assessment
-_TRIED = 500  # simulated sessions that tell which arms a plan plays
+_TRIED = 500  # simulated sessions that show which arms a plan plays
 _RELIES = 0.01  # part of its plays from which on a plan relies on an arm
-_FITTED = "fitted"  # the setting that says of how many sessions and types the last model is
+_FITTED = "fitted"  # the setting with the numbers of sessions and types of the last model
 _WINDOW = 3600.0  # seconds, as `serve` has it by default
 _KEPT = 100  # nights that the store remembers
 
@@ -87,13 +87,13 @@ class RefitOptions:
     horizon: int | None = None  # None: the longer one of the service's and of the version in force
     repeats: bool | None = None  # None: as in the version in force
     floor: float | None = None  # share of the decisions that explore
-    features: tuple[str, ...] = ()  # none: those of the version in force, else those that half of the sessions have
+    features: tuple[str, ...] = ()  # none: those of the version in force, else the ones that half of the sessions have
     prior: float | str = "learned"
     least: int = 200  # sessions below which nothing is fitted
     time_limit: float = 30.0
     confidence: float = 0.9
     ties: str = NEWER  # Plan that stays where two surely earn the same but for 2%: the newer or the older one.
-    keep_versions: int = 14  # versions that stay in the store and the folder, beside those that sessions get
+    keep_versions: int = 14  # versions that stay in the store and the folder, beside the served ones
     remove_days: bool = False  # also remove exported rows that the store lacks without having forgotten or erased them
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class RefitOptions:
 
 @dataclass(frozen=True)
 class RefitResult:
-    """What one refit found and did."""
+    """Result of one refit."""
 
     at: float
     outcome: str  # "waits", "kept", "canary", "promoted", "withdrawn"
@@ -116,7 +116,7 @@ async def refit(
     store: Store, folder: Path, options: RefitOptions | None = None, *, rng: Rng, now: float | None = None,
     history: Sessions | Packed | None = None,
 ) -> RefitResult:  # fmt: skip
-    """Look at the canary; where none is tested any more, make the next one. The store must be open.
+    """Analyse the canary; if none is tested any more, make the next one. The store must be open.
 
     Args:
         store: the store of the service.
@@ -177,7 +177,7 @@ async def _refit(
 async def inherited(
     store: Store, options: RefitOptions, version: Version | None, survey: Survey
 ) -> tuple[RefitOptions, list[str]]:
-    """Return the options with those of the service or the version in force, and a line on each that is given otherwise.
+    """Return the options with the values of the service or the version in force, and a line on each that differs.
 
     `version` is the version in force; None: new sessions get every arm.
     """
@@ -202,8 +202,8 @@ def used_columns(
 ) -> tuple[dict[str, bool], list[str]]:
     """Return the features that the fit uses, whether each is text, and a line on those that it does not use.
 
-    Clients name features as they like, so only those count that the operator or the version in force names. Without
-    either they are those that at least half of the sessions have.
+    Clients name features as they like, so only features count that the operator or the version in force names. Without
+    either, the features of at least half of the sessions count.
     """
     own = {} if history is None or history.features is None else dict(history.features)
     n_past = 0 if history is None else len(history)
@@ -219,12 +219,12 @@ def used_columns(
     if not skipped:
         return used, []
     names = ", ".join(name[:40] for name in skipped[:3]) + (", ..." if len(skipped) > 3 else "")
-    line = f"{len(skipped):,} features are stored and not used: {names} (--features names those that are used)."
+    line = f"{len(skipped):,} features are stored and not used: {names} (--features names the used ones)."
     return used, [line]
 
 
 async def _forget_model(store: Store, folder: Path, signals: Signals) -> None:
-    """Delete the model of the last night if somebody was erased since: it was fitted to their sessions, too."""
+    """Delete the model of the last night if a person was erased since: it was fitted to their sessions, too."""
     known = json.loads(await store.setting(_FITTED, None) or "{}")
     if known.get("erasures", 0) != signals.erasures:
         (folder / LAST).unlink(missing_ok=True)
@@ -232,7 +232,7 @@ async def _forget_model(store: Store, folder: Path, signals: Signals) -> None:
 
 
 async def retire(store: Store, folder: Path, keep: int) -> None:
-    """Delete all versions but the last ones, and those that sessions get or that a rollback returns to."""
+    """Delete all versions but the last ones, the served ones and the one that a rollback returns to."""
     rollouts = await store.rollouts(1000)
     needed = {*versions_in_force(rollouts)[-2:], *(one.canary for one in rollouts[:1])}
     rows = await store.versions()
@@ -249,7 +249,7 @@ async def retire(store: Store, folder: Path, keep: int) -> None:
 
 @dataclass
 class _Night:
-    """What one refit knows."""
+    """State of one refit."""
 
     store: Store
     folder: Path
@@ -262,10 +262,10 @@ class _Night:
     columns: Mapping[str, bool]
     history: Packed | None
     number: int  # of the last entry of the register that this refit knows
-    overtaken: bool = False  # somebody else changed the register meanwhile
+    overtaken: bool = False  # another program changed the register meanwhile
 
     async def _register(self, rollout: Rollout, opens: Sequence[Label] = ()) -> str:
-        """Add an entry to the register unless it has changed since this refit read it; return what to say then."""
+        """Add an entry to the register unless it has changed since this refit read it; return a remark if it has."""
         if await self.store.add_rollout(rollout, after=self.number, opens=opens):
             self.number += 1
             return ""
@@ -274,7 +274,7 @@ class _Night:
 
     @property
     def plays(self) -> Counter[int]:
-        """Plays of each arm, those of the history included."""
+        """Return the plays of each arm, with the plays of the history."""
         found = self.survey.plays.copy()
         if self.history is not None:
             names = map(str, self.history.arm_labels or range(self.history.n_arms))
@@ -285,7 +285,7 @@ class _Night:
     # The canary
 
     async def look_at_canary(self, rollouts: Sequence[Rollout]) -> RefitResult:
-        """Promote the canary, withdraw it, or wait, by what its own sessions earned."""
+        """Promote the canary, withdraw it, or wait, by the rewards of its own sessions."""
         rollout, name = rollouts[0], str(rollouts[0].canary)
         known = json.loads(await self.store.setting(CANARY, None) or "null")
         new, old = await self._table(name), await self._table(rollout.active)
@@ -365,7 +365,7 @@ class _Night:
         horizon, repeats = self.options.horizon or 1, self.options.repeats
         repeats = plays_twice(log.sessions) if repeats is None else repeats
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LmabWarning)  # sessions of the log are shorter than those that are planned
+            warnings.simplefilter("ignore", LmabWarning)  # sessions of the log are shorter than planned ones
             limit = self.options.time_limit
             made = plan(fitted, horizon=horizon, method=Certified(), time_limit=limit, repeats=repeats)
         size = f"{len(log.sessions):,} sessions, {log.sessions.n_arms} arms, {fitted.n_types} types"
@@ -394,7 +394,7 @@ class _Night:
     def _compared(
         self, log: ServedLog, made: Plan, fitted: Estimate, policy_in_force: Policy, horizon: int
     ) -> Comparison | None:
-        """The plan against the policy in force, from the log; None where too few sessions tell."""
+        """Return the comparison of the plan with the policy in force on the log; None if too few sessions allow it."""
         if log.whole is None or len(log.whole) < self.options.least:
             return None
         horizon = min(horizon, policy_in_force.horizon or horizon, log.whole.horizon)
@@ -422,7 +422,7 @@ class _Night:
         return {label: count for label, count in counts.items() if count < YOUNG * n_types}
 
     async def _candidate(self, made: Plan, rollout: Rollout) -> tuple[bytes, Canary] | None:
-        """The file of a plan and its test; None where it plays what the version in force plays."""
+        """Return the file of a plan and its test; None if it plays like the version in force."""
         draft = self.folder / ".draft.lmab"
         made.policy.save(draft)
         body = draft.read_bytes()
@@ -439,7 +439,7 @@ class _Night:
         name, share = canary.version, self.options.canary
         draft = self.folder / ".draft.lmab"
         draft.write_bytes(body)
-        draft.replace(self.folder / f"{name}.lmab")  # nobody finds half of a version
+        draft.replace(self.folder / f"{name}.lmab")  # no reader finds half of a version
         fitted.save(self.folder / f"{name}.model.lmab")
         await self.store.add_version(name, body, self.at, f"refit on {n_sessions:,} sessions")
         whole = share >= 1
@@ -534,7 +534,7 @@ def last_model(folder: Path) -> Estimate | None:
     return found if isinstance(found, Estimate) else None
 
 
-# Who may be a canary
+# Conditions for a canary
 
 
 async def in_force(store: Store, version: str, labels: Sequence[Label], horizon: int) -> Policy:
@@ -547,7 +547,7 @@ async def in_force(store: Store, version: str, labels: Sequence[Label], horizon:
 
 
 def sentence(found: Comparison | None, active: str) -> str:
-    """What the comparison says."""
+    """Return the result of the comparison in words."""
     if found is None:
         return f"Too few sessions with probabilities to compare with {active}."
     text = f"On {found.n_sessions:,} sessions of the log it earns {found.value:.4f}, {active} {found.other:.4f}"
@@ -560,7 +560,7 @@ def sentence(found: Comparison | None, active: str) -> str:
 def assessed(
     fitted: Estimate, made: Plan, sessions: Sessions | Packed, rng: np.random.Generator
 ) -> tuple[Assessment | None, str]:
-    """The assessment, and what it says in a few words."""
+    """Return the assessment, and its result in a few words."""
     try:
         found = assess(fitted, made, sessions, n_draws=_DRAWS, rng=rng)
     except LmabError as error:
@@ -572,7 +572,7 @@ def assessed(
 
 
 def earned(survey: Survey, version: str, horizon: int) -> float | None:
-    """Return what whole sessions of a version earned on average; None if there are too few."""
+    """Return the mean reward of whole sessions of a version; None if there are too few."""
     whole = [found for (name, steps), found in survey.earned.items() if name == version and steps >= horizon]
     n = sum(n for n, _ in whole)
     return sum(total for _, total in whole) / n if n >= ENOUGH else None
@@ -581,7 +581,7 @@ def earned(survey: Survey, version: str, horizon: int) -> float | None:
 def surely_worse(found: Comparison | None, assessment: Assessment | None, earned_now: float | None) -> str:
     """Why a plan may not even be tested; empty where it may.
 
-    Live sessions decide whether it is better. The log only keeps away what is surely worse.
+    Live sessions decide whether it is better. The log only excludes plans that are surely worse.
     """
     if found is not None and found.interval is not None and found.interval[1] < 0:
         return "on the log it surely earns less than the version in force"

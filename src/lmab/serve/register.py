@@ -82,15 +82,15 @@ class Register:
         self.outdated = False  # a newer release has migrated the store
         self.draws = KeyedDraws(secret or secrets.token_bytes(32))
         self._opened, self._settle = False, settle
-        self.holdout, self.popularity = 0.0, tuple[Label, ...]()  # share of new sessions, and what they get
+        self.holdout, self.popularity = 0.0, tuple[Label, ...]()  # share of new sessions, and their ranking
         self._number: dict[Label, int] = {}
         self._versions: dict[str, Version] = {}
-        self.tables: dict[str, tuple[ArmTable, bool]] = {}  # what `table_of` returned, until arms or versions change
+        self.tables: dict[str, tuple[ArmTable, bool]] = {}  # results of `table_of`, until arms or versions change
         self._loading: dict[str, asyncio.Task[Version]] = {}
         self.signals = Signals(-1, -1, -1, -1, -1)  # counters of the store that were taken over
 
     async def refresh(self) -> None:
-        """Open the store if it is not, and take over what changed in it."""
+        """Open the store if it is not, and take over its changes."""
         try:
             if not self._opened:
                 await self.store.open()
@@ -103,7 +103,7 @@ class Register:
                 await self._begin(self)
                 self._begin = None
             if not self.ready:
-                self._forget()  # what was answered without the store is not in it
+                self._forget()  # sessions without the store are not in it
                 self.ready = True
                 _log.info("the store is open")
             self.trouble, self.outdated = "", False
@@ -116,7 +116,7 @@ class Register:
             raise
 
     async def _take_over(self) -> None:
-        """Read what changed; a version is loaded before any session gets it."""
+        """Read the changes; a version is loaded before any session gets it."""
         signals = await self.store.signals()
         if signals.erased != self.signals.erased:
             self._forget()  # a person was erased, perhaps by another replica
@@ -250,7 +250,7 @@ class Register:
         await self._change(change, after)
 
     async def put_arm(self, text: str, state: ArmState, after: int | None = None) -> None:
-        """Open or withdraw the arm whose label has this text; a new one is added, an integer if all others are."""
+        """Open or withdraw the arm with this label as text; a new one is added, an integer if all others are."""
 
         async def change(found: Signals) -> bool:
             arms = await self.store.arms()
@@ -268,7 +268,7 @@ class Register:
         await self._change(change, after)
 
     async def add_arms(self, labels: Sequence[Label], state: ArmState = ArmState.OPEN) -> None:
-        """Add the labels that the store does not have; what was withdrawn stays withdrawn."""
+        """Add the labels that the store does not have; withdrawn arms stay withdrawn."""
         await self.asked(self._check_arms(labels))
         await self.asked(self.store.add_arms(labels, state))
         await self.asked(self._take_over())
@@ -332,9 +332,9 @@ class Register:
         return await self._change(change, after)
 
     async def rollback(self, ends: str) -> Rollout:
-        """End the canary, or if there is none return to the version that was in force before; `ends` names what ends.
+        """End the canary, or without one return to the version in force before; `ends` names the version that ends.
 
-        A retry names what has ended already, and changes nothing.
+        A retry names a version that has ended, and changes nothing.
         """
 
         async def change(found: Signals) -> bool:
@@ -374,7 +374,7 @@ class Register:
 
 
 def versions_in_force(rollouts: Sequence[Rollout]) -> list[str]:
-    """Return the versions in force in order, the present one last, without those that were rolled back.
+    """Return the versions in force in order, the present one last, without versions that were rolled back.
 
     Examples:
         >>> entries = [Rollout(name, None, 0.0, 0.0, note) for name, note in (("a", ""), ("b", ""), ("c", ""))]

@@ -48,7 +48,7 @@ class Options:
     token_file: Path | None = None
     settings: Settings = field(default_factory=Settings)
     secret: bytes | None = None  # Secret of the draws, for a store that has none yet; None: a new one.
-    # Settings of `default` that go before those of the store; None: all.
+    # Settings of `default` that override the store; None: all.
     given: frozenset[str] | None = field(default=None, compare=False, repr=False)
     sync_arms: bool = False  # `arms` are the open arms: the other open ones are withdrawn
 
@@ -91,7 +91,7 @@ def make_service(options: Options, clock: Callable[[], float] = time.time) -> Se
 
 
 def make_experiments(options: Options, clock: Callable[[], float] = time.time) -> Experiments:
-    """Return the services of all experiments of the store; the options are those of the experiment `default`."""
+    """Return the services of all experiments of the store; the options belong to the experiment `default`."""
     first = make_service(options, clock)
     process = Settings(
         without_store=options.settings.without_store, memory=options.settings.memory, queue=options.settings.queue
@@ -240,16 +240,16 @@ def server(options: Options, service: Service | None = None, say: Callable[[str]
 
 
 def run(running: Any) -> None:
-    """Run a server until SIGTERM or Ctrl-C; what was accepted is answered first. SIGHUP reads the tokens again."""
+    """Run a server until SIGTERM or Ctrl-C; accepted requests are answered first. SIGHUP reads the tokens again."""
     signal.signal(signal.SIGHUP, running.reload_tokens)
     warm_up()
     tame_garbage_collection()
-    said = running.announce
+    inner = running.announce
 
     def announce(address: str) -> None:
         notify_manager("READY=1")
-        if said is not None:
-            said(address)
+        if inner is not None:
+            inner(address)
 
     running.announce = announce
     running.run()  # with uvloop, if it is installed
@@ -257,7 +257,7 @@ def run(running: Any) -> None:
 
 
 def notify_manager(state: str) -> None:
-    """Tell systemd the state of the process, if it has asked for that (`Type=notify`)."""
+    """Send the state of the process to systemd, if the unit has `Type=notify`."""
     if not (address := os.environ.get("NOTIFY_SOCKET", "")):
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

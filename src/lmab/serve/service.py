@@ -45,7 +45,7 @@ class Settings:
     """Options of an experiment and, from `without_store` on, of the process; a policy overrides `defaults`."""
 
     defaults: Defaults = field(default_factory=Defaults)
-    default_reward: float | None = None  # counts for a step whose reward did not come within the window
+    default_reward: float | None = None  # counts for a step without a reward within the window
     window: float = 3600.0  # seconds after a decision in which its reward may come
     apprentice: bool = False  # answer the baseline of the request
     keep: float | None = None  # seconds after which a session is deleted; None: never
@@ -55,14 +55,14 @@ class Settings:
     queue: int = 10_000  # requests that may wait for a commit
 
     def record(self) -> dict[str, Any]:
-        """Return what the store keeps of the settings of an experiment, as JSON."""
+        """Return the settings that the store keeps for an experiment, as JSON."""
         own = {name: getattr(self.defaults, name) for name in ("horizon", "floor", "repeats")}
         own["rewards"] = None if self.defaults.values is None else list(self.defaults.values)
         names = ("window", "default_reward", "apprentice", "keep", "holdout")
         return own | {name: getattr(self, name) for name in names}
 
     def with_record(self, stored: Mapping[str, Any]) -> Settings:
-        """Return these settings with those that a store has kept."""
+        """Return these settings with the values that a store has kept."""
         record = self.record() | {name: value for name, value in stored.items() if name in self.record()}
         values = None if record["rewards"] is None else tuple(map(float, record.pop("rewards")))
         record.pop("rewards", None)
@@ -91,7 +91,7 @@ class Service:
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
         standby: tuple[Sequence[Label], Version | None] = ((), None),  # arms and policy while the store is away
         secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
-        given: Collection[str] | None = None,  # settings that go before those of the store; None: all
+        given: Collection[str] | None = None,  # settings that override the store; None: all
         beside: Service | None = None,  # service of another experiment in this process: commits and memory are shared
     ) -> None:
         self.clock = SteadyClock(clock)
@@ -135,7 +135,7 @@ class Service:
     # Settings
 
     async def _settle(self, opening: bool) -> None:
-        """Take over the settings of the store; at the start, first store those that were given."""
+        """Take over the settings of the store; at the start, first store the given ones."""
         stored = await self.store.service_settings()
         if opening:
             own = self.settings.record()
@@ -189,7 +189,7 @@ class Service:
                 _log.debug("the watch of the store failed: %s", error)
 
     async def sweep(self) -> int:
-        """Give the default reward to steps whose window has passed, some at a time."""
+        """Give the default reward to steps after their window, some at a time."""
         reward = self.settings.default_reward
         if reward is None or self.trouble or (now := self.clock.due(await self.store.newest())) is None:
             return 0
@@ -291,7 +291,7 @@ class Service:
                 live.learn(step.decision.step, step.reward)
 
     async def _if_answered(self, question: Awaitable[Value]) -> Value | None:
-        """Return what the store answers; None if it does not and the service decides without it."""
+        """Return the answer of the store; None if it does not and the service decides without it."""
         try:
             return await self.register.asked(question)
         except Problem:
@@ -300,7 +300,7 @@ class Service:
             raise
 
     async def _unknown_past(self, question: Question, rows: Sequence[StoredStep] = ()) -> LiveSession:
-        """Return a session whose last steps are lost: it continues without its policy and is not recorded."""
+        """Return a session without its lost last steps: it continues without its policy and is not recorded."""
         live = await self._restored(rows) if rows else None
         if live is None:
             name = self.register.version_of(question.session)
@@ -320,7 +320,7 @@ class Service:
         return restore(rows, table, await self._known(first.person, first.at), broken)
 
     def _rewards_of(self, live: LiveSession, question: Question, now: float) -> list[RewardRow]:
-        """Return the rewards of a request: that of the step before, and defaults whose window has passed."""
+        """Return the rewards of a request: that of the step before, and defaults after their window."""
         rows = []
         if question.reward is not None:
             if question.step == 0:
@@ -468,7 +468,7 @@ class Service:
         """Delete every session of a person, in memory and in the store, while other requests are served."""
         check_name(person)
         self.register.require_store()
-        await self.commits.commit(Job(experiment=self.store.experiment))  # what was decided before is written first
+        await self.commits.commit(Job(experiment=self.store.experiment))  # earlier decisions are written first
         names = await self.register.asked(self.store.erase(person, self.clock()))
         for name in names:
             self._live.pop(name)

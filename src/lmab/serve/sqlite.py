@@ -37,7 +37,7 @@ from .stores import (
 )  # fmt: skip
 
 MOST = 128  # rows of one statement
-_KNOWN = 50_000  # sessions whose numbers are remembered
+_KNOWN = 50_000  # sessions with remembered numbers
 _WAIT = 0.4  # seconds for which a write waits for another process that holds the file
 _PRAGMAS = (
     "journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON",
@@ -80,7 +80,7 @@ _NAMES = {
 
 
 def make_tables(db: sqlite3.Connection, path: str = "the file", create: bool = True) -> None:
-    """Bring the tables up to date, or make those of an empty file; refuse tables of a newer version."""
+    """Bring the tables up to date, or create them in an empty file; refuse tables of a newer version."""
     if _version(db) == stores.SCHEMA_VERSION and _is_complete(db):
         return
     db.execute("BEGIN IMMEDIATE")
@@ -130,7 +130,7 @@ class Writer:
         self._tombstones = True
 
     def try_to_write(self, jobs: Sequence[Job], careful: bool) -> bool:
-        """Insert what `resolve` accepts; return False if the transaction must begin anew with stored rewards read.
+        """Insert the rows that `resolve` accepts; return False if the transaction must begin anew, with stored rewards.
 
         Rewards are usually new, so the stored ones are read only if an insert meets one or a job is refused.
         """
@@ -304,7 +304,7 @@ class SqliteStore(Store):
         )
 
     async def close(self) -> None:
-        if self.experiment != stores.DEFAULT:  # the connections are those of the whole store
+        if self.experiment != stores.DEFAULT:  # the connections belong to the whole store
             return
 
         def shut() -> None:

@@ -1,8 +1,8 @@
 """Rows of the store, the rules for writing them, and the queries that SQLite and PostgreSQL share.
 
-A store holds experiments. Each has a set of tables of its own in the same database: those of the experiment `default`
-have plain names, and those of another one its name in front ("checkout.arms"). `Store.of` gives the same store for
-another experiment, which shares connections and commits.
+A store holds experiments. Each has a set of tables of its own in the same database: tables of the experiment `default`
+have plain names, and tables of another one have its name in front ("checkout.arms"). `Store.of` gives the same store
+for another experiment, which shares connections and commits.
 
 A store has tables of one version. Opening an older one migrates it in one transaction (`MIGRATIONS`); a newer one is
 refused, also by a process that is running when another one migrates the store: it stops writing and is not ready.
@@ -110,7 +110,7 @@ class LogRow(NamedTuple):
     began: float  # time of the session's first step
     restricted: int  # 1: the request named the arms that were allowed
     told: float | None = None  # time of the reward
-    known: int = 0  # 1: the session began with a person, whose earlier sessions may have informed it
+    known: int = 0  # 1: the session began with a person: earlier sessions may have informed it
     person: str | None = None
     features: str | None = None  # as JSON
 
@@ -162,7 +162,7 @@ class Rollout(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """Counters whose changes make replicas read the store again."""
+    """Counters that, once changed, make replicas read the store again."""
 
     changed: int  # settings changed
     erased: int  # sessions were erased or forgotten
@@ -253,10 +253,10 @@ class Accepted(NamedTuple):
 
 
 def resolve(jobs: Sequence[Job], known: Known) -> Accepted:
-    """Decide job by job, in order, what may be written; fill in the answers of the jobs.
+    """Decide job by job, in order, which rows may be written; fill in the answers of the jobs.
 
-    A job whose reward contradicts a stored one, whose step does not follow the stored steps, or whose session was
-    erased leaves no trace: the jobs after it see what the store would hold without it.
+    A job that contradicts a stored reward, does not continue the stored steps, or belongs to a session that was
+    erased leaves no trace: the jobs after it see the store without it.
     """
     accepted = Accepted([], [])
     for job in jobs:
@@ -353,7 +353,7 @@ MIGRATIONS: dict[int, Sequence[str]] = {
         "INSERT INTO {counters} SELECT 'register', count(*) FROM {register}",
         "INSERT INTO {counters} VALUES('arms', 0), ('erasures', 0)",
         "CREATE TABLE {erasures}(person TEXT PRIMARY KEY, at FLOAT NOT NULL)",
-    ),
+    )
 }
 # Statements that only add tables, for the whole store; each may run again. A release that needs more of an existing
 # table migrates instead.
@@ -407,7 +407,7 @@ class Store(ABC):
 
     Every query stands here once, in SQL that both databases take; a driver runs it. `tables` are the driver's names for
     the tables of steps and rewards, for the table that holds the person of each session (`people`) and for the others;
-    `dialect` has the column that joins them (`key`) and what differs between the databases, such as `{among}`: whether
+    `dialect` has the column that joins them (`key`) and differences between the databases, such as `{among}`: whether
     a value is in a JSON list. `names` are both, for the experiment of the store.
     """
 
@@ -422,7 +422,7 @@ class Store(ABC):
 
     @abstractmethod
     def _use(self, experiment: str) -> None:
-        """Set the experiment, the names of its tables and what is remembered of its sessions."""
+        """Set the experiment, the names of its tables, and forget its sessions."""
 
     def of(self, experiment: str) -> Self:
         """Return this store, which must be open, for another experiment; both share connections and commits."""
@@ -432,11 +432,11 @@ class Store(ABC):
 
     @abstractmethod
     async def open(self, create: bool = True) -> None:
-        """Connect; migrate tables of an older version, refuse newer ones, and make those of a new store if `create`."""
+        """Connect; migrate tables of an older version, refuse newer ones, make tables of a new store if `create`."""
 
     @abstractmethod
     async def open_to_read(self) -> None:
-        """Connect without the right to change anything; `check_tables` says whether queries can be answered."""
+        """Connect without the right to change anything; `check_tables` checks whether queries can be answered."""
 
     async def check_tables(self) -> None:
         """Raise `InvalidFile` if the store has tables of another release than this program."""
@@ -454,7 +454,7 @@ class Store(ABC):
 
     @abstractmethod
     async def write(self, jobs: Sequence[Job]) -> None:
-        """Write what `resolve` accepts of the jobs, also of other experiments, durably on return."""
+        """Write the rows of the jobs that `resolve` accepts, also of other experiments, durably on return."""
 
     @abstractmethod
     async def leftovers(self) -> list[str]:
@@ -498,7 +498,7 @@ class Store(ABC):
         return True
 
     async def archive_experiment(self, name: str, archived: bool = True) -> bool:
-        """Stop or start serving an experiment, whose rows stay; return whether there is one of this name."""
+        """Stop or start serving an experiment; its rows stay. Return whether there is one of this name."""
         return (await self._do(("UPDATE experiments SET archived=? WHERE name=?", int(archived), name)))[0] == 1
 
     # Sessions and persons
@@ -561,7 +561,7 @@ class Store(ABC):
         return n
 
     def _deletions(self, last: str, chosen: str, *values: Any) -> list[Statement]:
-        """Return what deletes the chosen sessions from every table, last from the one that the choice reads."""
+        """Return the statements that delete the chosen sessions, last from the table that the choice reads."""
         tables = dict.fromkeys(self.names[one] for one in ("rewards", "people", "steps"))
         ordered = sorted(tables, key=lambda table: table == self.names[last])
         return [(f"DELETE FROM {table} WHERE {{key}} IN ({chosen})", *values) for table in ordered]
@@ -622,7 +622,7 @@ class Store(ABC):
         return {name.removeprefix(_SERVED): json.loads(value) for name, value in map(tuple, rows)}
 
     async def set_service_settings(self, values: Mapping[str, Any], signal: bool = False) -> None:
-        """Store settings of the service as JSON; those that are not named stay. With `signal`, replicas follow."""
+        """Store settings of the service as JSON; the others stay. With `signal`, replicas follow."""
         signals = [("UPDATE {counters} SET count=count+1 WHERE name='changed'",)] if signal else []
         puts = [(_PUT_SETTING, _SERVED + name, json.dumps(value)) for name, value in values.items()]
         await self._do(*puts, *signals)
@@ -691,7 +691,7 @@ class Store(ABC):
         ]
 
     async def add_rollout(self, rollout: Rollout, after: int | None = None, opens: Sequence[Label] = ()) -> bool:
-        """Add an entry to the register; with it, open those of the arms `opens` that are known.
+        """Add an entry to the register; with it, open the known ones of the arms `opens`.
 
         With `after`, only if `Signals.register` is that number; return whether it was.
         """
@@ -809,7 +809,7 @@ def _with_password(address: str) -> str:
     user, at, place = before.rpartition("@")
     name, colon, password = user.partition(":")
     if colon:
-        password = quote(password, safe="%")  # a slash would end the host, and an error would show what stands there
+        password = quote(password, safe="%")  # a slash would end the host, and an error would show the rest
     elif at:
         password = quote(os.environ.get(PASSWORD, "") or _password_of_file(os.environ.get(PASSWORD_FILE, "")), safe="")
     if not password:

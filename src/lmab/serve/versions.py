@@ -68,7 +68,7 @@ class Version:
         return self.values is None or reward in self.values
 
     def warm(self) -> Version:
-        """Run what the first decisions will run, so that kernels are compiled before anybody waits."""
+        """Run the code of the first decisions, so that kernels are compiled before a client waits."""
         compact = self.compact
         if compact is not None:
             state, value = compact.start(), min(self.values) if self.values else 0.0
@@ -83,7 +83,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a version has where neither its policy nor the register says it: horizon, floor, values, repeats."""
+    """Properties of a version that neither its policy nor the register sets: horizon, floor, values, repeats."""
 
     horizon: int | None = None
     floor: float = 0.05  # share of the decisions that explore
@@ -92,12 +92,12 @@ class Defaults:
 
 
 def name_of(body: bytes) -> str:
-    """The name of a version, from its file."""
+    """Return the name of a version, from its file."""
     return hashlib.sha256(body).hexdigest()[:12]
 
 
 def uniform_version(defaults: Defaults) -> Version:
-    """The version that explores."""
+    """Return the version that explores."""
     if defaults.horizon is None:
         raise Problem("no-policy", "the service has no policy and no horizon: give one of them when it is started")
     values = None if defaults.values is None else frozenset(defaults.values)
@@ -113,7 +113,7 @@ def holdout_version(popularity: Sequence[Label], active: Version) -> Version:
 
 
 def read_version(body: bytes, defaults: Defaults) -> Version:
-    """The version in a file that `lmab plan`, `lmab refit` or `policy.save` wrote."""
+    """Return the version in a file that `lmab plan`, `lmab refit` or `policy.save` wrote."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "policy.lmab"
@@ -175,7 +175,7 @@ class ArmTable:
         self,
         version: Version,
         arms: Sequence[ArmRow],
-        default: float = 1.0,  # share that explores where nothing else is said
+        default: float = 1.0,  # share that explores by default
         floors: Mapping[Label, float] | None = None,  # Floors of the register, which both versions share.
     ) -> None:
         numbers = {label: number for number, (label, _) in enumerate(arms)}
@@ -186,17 +186,17 @@ class ArmTable:
         self.mask = self.mask_of(set(self.open))
         self.everything = self.mask is not None and bool(self.mask.all())  # no arm of the version is withdrawn
         self.anything = self.mask is not None and bool(self.mask.any())
-        self.floor = version.floor if isinstance(version.floor, float) else default  # where all arms share one
+        self.floor = version.floor if isinstance(version.floor, float) else default  # if all arms share one
         self.floors = self._floors(arms, floors)
 
     def mask_of(self, numbers: set[int]) -> Bool[Array, "A"] | None:
-        """Which of the version's arms are among the service's `numbers`."""
+        """Return which of the version's arms are among the service's `numbers`."""
         if self.version.compact is None:
             return None
         return np.array([self.number.get(arm, -1) in numbers for arm in range(len(self.version.labels))])
 
     def _floors(self, arms: Sequence[ArmRow], floors: Mapping[Label, float] | None) -> list[float] | None:
-        """The floor of every arm of the service; None where all share one. New arms get the largest floor."""
+        """Return the floor of every arm of the service; None if all share one. New arms get the largest floor."""
         own = self.version.floor
         if isinstance(own, np.ndarray):
             known = {number: float(own[place]) for number, place in self.place.items()}
@@ -208,9 +208,9 @@ class ArmTable:
         return [known.get(number, most) for number in range(len(arms))]
 
     def choose(self, best: int | None, fresh: Sequence[int], first: float, second: float) -> tuple[int, float, bool]:
-        """The arm to play, its probability, and whether it was explored, from two uniform draws.
+        """Return the arm to play, its probability, and whether it was explored, from two uniform draws.
 
-        `best` is what the policy plays, None where it can play nothing; `fresh` are the arms that may be explored.
+        `best` is the policy's arm, None if it can play none; `fresh` are the arms that may be explored.
         """
         if self.floors is None or best is None:
             total = 1.0 if best is None else self.floor

@@ -19,30 +19,30 @@ from .metrics import REFITS, Times
 from .service import Service
 from .stores import FORCED, GAP, ArmCount, ArmState, Bucket, Decision, StoredStep
 
-CANARY = "canary"  # the setting that holds what is known of the canary
+CANARY = "canary"  # the setting with the state of the canary
 _DAY, _HOUR, _MINUTE = 86_400.0, 3600.0, 60.0
 _DAYS = 30  # that the page looks back
 _LATE_DAYS = 2  # days that are summed again, because late rewards may have come
-_SESSIONS = 20_000  # the latest ones whose arms are counted
+_SESSIONS = 20_000  # latest sessions that are counted by arm
 _FRESH = 2.0  # seconds for which an answer is kept
-_REST = 10.0  # times what a summary took: the page must not keep a processor busy
+_REST = 10.0  # multiple of the time of a summary: the page must not keep a processor busy
 _ARMS = 12  # arms by name; the others are one row
 _NORMAL = 1.96  # Standard errors on each side of a 95% interval.
 _SHOWN = 1000  # steps of a session that are shown
 
 
 class Summaries:
-    """Sums kept up to date: days that are over are summed once, whoever looks, and never on the event loop."""
+    """Sums kept up to date: days that are over are summed once for all readers, and never on the event loop."""
 
     def __init__(self, service: Service, times: Times) -> None:
         self.service, self.times = service, times
         self._made: tuple[float, dict[str, Any]] = (-math.inf, {})
         self._days: dict[int, list[Bucket]] = {}  # by day; days that are over stay
-        self._known: dict[str, dict[str, Any] | None] = {}  # what is known before a session, of the version in force
+        self._known: dict[str, dict[str, Any] | None] = {}  # known before a session, by the version in force
         self._task: asyncio.Task[dict[str, Any]] | None = None
 
     async def now(self) -> dict[str, Any]:
-        """The summary, perhaps some seconds old; pages that ask at the same time share one."""
+        """Return the summary, perhaps some seconds old; pages that ask at the same time share one."""
         if time.monotonic() < self._made[0]:
             return self._made[1]
         self.service.register.require_store()
@@ -93,7 +93,7 @@ class Summaries:
         return self._known.get(name)
 
     async def _last_days(self, clock: float) -> list[Bucket]:
-        """The sums of the last days; only the days that may still change are read."""
+        """Return the sums of the last days; only the days that may still change are read."""
         today = int(clock // _DAY)
         since = min((day for day in range(today - _DAYS, today + 1) if day not in self._days), default=today)
         since = min(since, today - _LATE_DAYS)
@@ -107,7 +107,7 @@ class Summaries:
 
 
 def by_version(buckets: Iterable[Bucket]) -> list[dict[str, Any]]:
-    """Reward and length of a session, explored and fallback shares of the steps, for each version."""
+    """Return reward and length of a session, explored and fallback shares of the steps, for each version."""
     groups: dict[str, list[Bucket]] = defaultdict(list)
     for bucket in buckets:
         groups[bucket.policy].append(bucket)
@@ -116,7 +116,7 @@ def by_version(buckets: Iterable[Bucket]) -> list[dict[str, Any]]:
 
 
 def describe(bucket: Bucket) -> dict[str, Any]:
-    """Return what the page shows of a version in one span of time."""
+    """Return the sums of a version in one span of time, for the page."""
     return {
         "version": bucket.policy,
         "sessions": bucket.sessions,
@@ -128,7 +128,7 @@ def describe(bucket: Bucket) -> dict[str, Any]:
 
 
 def _mean(n: int, total: float, squares: float) -> dict[str, float]:
-    """Mean and 95% interval of what sessions have, from their sums."""
+    """Return the mean per session and its 95% interval, from sums."""
     mean = total / n
     spread = math.sqrt(max(squares - n * mean * mean, 0.0) / max(n - 1, 1))
     reach = _NORMAL * spread / math.sqrt(n)
@@ -136,7 +136,7 @@ def _mean(n: int, total: float, squares: float) -> dict[str, float]:
 
 
 def known_before(policy: Policy) -> dict[str, Any] | None:
-    """Return the weights of the types by feature, and what features add to the guaranteed value (`worth`).
+    """Return the weights of the types by feature, and the gain of features in guaranteed value (`worth`).
 
     `worth` is None if the policy is no plan of vectors; None: the policy knows nothing before a session.
     """
@@ -152,7 +152,7 @@ def known_before(policy: Policy) -> dict[str, Any] | None:
 
 
 def per_minute(buckets: Iterable[Bucket], now: float) -> list[int]:
-    """New sessions in each of the last 60 minutes, the present one last."""
+    """Return the new sessions in each of the last 60 minutes, the present one last."""
     counts: Counter[int] = Counter()
     for bucket in buckets:
         counts[int(now // _MINUTE) - bucket.began] += bucket.sessions
@@ -160,9 +160,9 @@ def per_minute(buckets: Iterable[Bucket], now: float) -> list[int]:
 
 
 def arms_by_step(counts: Iterable[ArmCount], labels: Sequence[str]) -> dict[str, Any]:
-    """How often the arms that are played most were played at each step, and the share of sessions that left after each.
+    """Return how often the most played arms were played at each step, and the share of sessions that left after each.
 
-    Nobody can go on after the longest session, so its last step says nothing about who left.
+    No session goes on after the longest one, so its last step does not count.
     """
     by_step: dict[int, Counter[int]] = defaultdict(Counter)
     left, played, counts = Counter[int](), Counter[int](), list(counts)
@@ -182,9 +182,9 @@ def arms_by_step(counts: Iterable[ArmCount], labels: Sequence[str]) -> dict[str,
 
 
 def session_history(service: Service, rows: Sequence[StoredStep], live: LiveSession) -> SessionHistory:
-    """The session as the store has it, with all rewards that are known by now; its last steps where it is long."""
+    """Return the session as the store has it, with the rewards known by now; only the last steps of a long one."""
     so_far = restore(rows, live.table, [], live.broken)
-    so_far.rows, so_far.state = [], live.state  # before the first step, with what is known of the person
+    so_far.rows, so_far.state = [], live.state  # before the first step, with the earlier sessions of the person
     first, labels = max(len(rows) - _SHOWN, 0), [arm.label for arm in service.register.arms]
     steps = []
     for index, (row, reward, _) in enumerate(rows):
@@ -197,7 +197,7 @@ def session_history(service: Service, rows: Sequence[StoredStep], live: LiveSess
 
 
 def _belief(live: LiveSession) -> list[float] | None:
-    """The probability of each type; None where the policy keeps none."""
+    """Return the probability of each type; None if the policy keeps none."""
     compact = live.table.version.compact
     if compact is None or live.state is None:
         return None
