@@ -125,6 +125,10 @@ def test_a_service_follows_experiments_that_are_created_changed_and_archived(eve
             await shop.register.refresh()
             assert (shop.settings.holdout, shop.settings.window, shop.register.holdout) == (0.25, 60.0, 0.25)
             assert shop.settings.defaults.floor == 0.1
+            for keep, seconds in (("2d", 172_800.0), ("never", None)):
+                await asyncio.to_thread(run, "set", "shop", "--keep", keep)
+                await shop.register.refresh()
+                assert shop.settings.keep == seconds
             assert "shop: 2 open arms, in force: uniform" in await asyncio.to_thread(run, "list")
             await asyncio.to_thread(run, "archive", "shop")
             await experiments.refresh()

@@ -36,7 +36,7 @@ def experiments(
     floor: Annotated[float | None, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = None,
     default_reward: Annotated[float | None, typer.Option(help="Reward of a step for which none came in time.")] = None,
     window: Annotated[float | None, typer.Option(help="Seconds in which a reward may come.", min=0.0)] = None,
-    keep: Annotated[str | None, typer.Option(help="Age at which sessions are deleted, such as 400d.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Age at which sessions are deleted: 400d, never.")] = None,
     holdout: Annotated[
         float | None, typer.Option(help="Share of new sessions that get the popularity ranking.", min=0.0, max=1.0)
     ] = None,
@@ -58,8 +58,10 @@ def experiments(
         "default_reward": default_reward,
         "window": window,
     }
-    options |= {"keep": seconds_of(keep), "holdout": holdout, "apprentice": apprentice}
+    options |= {"holdout": holdout, "apprentice": apprentice}
     given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+    if keep is not None:
+        given["keep"] = seconds_of(keep)
     if rewards is not None:
         values = values_of(rewards)
         given["rewards"] = None if values is None else list(values)

@@ -43,7 +43,7 @@ def serve(
     floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.05,
     default_reward: Annotated[float | None, typer.Option(help="Reward of a step for which none came in time.")] = None,
     window: Annotated[float, typer.Option(help="Seconds in which a reward may come.", min=0.0)] = 3600.0,
-    keep: Annotated[str | None, typer.Option(help="Age at which sessions are deleted, such as 400d.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Age at which sessions are deleted: 400d, never.")] = None,
     apprentice: Annotated[bool, typer.Option("--apprentice", help="Answer the baseline of the request.")] = False,
     without_store: Annotated[
         bool, typer.Option("--without-store", help="Answer also while the store is away; nothing is kept then.")
@@ -131,7 +131,7 @@ def values_of(text: str) -> tuple[float, ...] | None:
 
 def seconds_of(text: str | None, option: str = "--keep") -> float | None:
     """Parse a duration such as 400d, 12h, 90m or 30s."""
-    if text is None:
+    if text is None or text == "never":
         return None
     units = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
     try:

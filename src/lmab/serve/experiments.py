@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -74,5 +73,7 @@ class Experiments:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK)
-            with contextlib.suppress(Problem):
+            try:
                 await self.refresh()
+            except Exception as error:  # the next look tries again
+                _log.debug("the experiments could not be read: %s", error)
