@@ -137,6 +137,10 @@ def fit(
         int | None, typer.Option(help="Keep only the arms that were played most.", min=1, rich_help_panel=_FIT)
     ] = None,
     restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1, rich_help_panel=_FIT)] = 20,
+    numeric: Annotated[
+        list[str] | None,
+        typer.Option(help="Feature whose numbers are not cut into bins; repeatable.", rich_help_panel=_FIT),
+    ] = None,
     leaving: Annotated[
         Form,
         typer.Option(
@@ -197,7 +201,8 @@ def fit(
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
-        options = FitOptions(number, rewards, str(leaving), _SELECTED[selected], check and number == "auto")
+        decides = check and number == "auto"
+        options = FitOptions(number, rewards, str(leaving), _SELECTED[selected], tuple(numeric or ()), decides)
         estimate = _estimate(sessions, options, method, rng, backend, cluster, output)
         estimate = replace(largest_first(estimate), left_out=rare.labels, columns=columns.for_model())
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
@@ -231,6 +236,7 @@ class FitOptions:
     rewards: str | None  # family of the reward distribution
     leaving: str  # form of attrition
     selected: bool | str  # whether the types explain selective exposure
+    numeric: tuple[str, ...]  # columns whose numbers are not cut into bins
     check: bool  # whether the held-out check decides the number of types
 
 

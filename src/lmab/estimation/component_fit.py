@@ -160,8 +160,9 @@ def _described(
     total = float(model.e_step.expectation(table.array, model.passes)[1][0])
     return replace(
         result,
-        bandit=replace(bandit, leaving=result.bandit.leaving if bandit.leaving is None else bandit.leaving),
-        type_prior=prior,
+        bandit=replace(
+            bandit, leaving=result.bandit.leaving if bandit.leaving is None else bandit.leaving, type_prior=prior
+        ),
         selection=selection,
         log_likelihood=total,
         n_parameters=result.n_parameters + sum(one.n_parameters(m) for one in components),

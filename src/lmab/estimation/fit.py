@@ -77,6 +77,7 @@ def fit(
     start: LatentBandit | None = None,
     selected: bool | str = "auto",
     components: Sequence[Component] = (),
+    numeric: Sequence[str] = (),
     check: bool = True,
 ) -> Estimate:
     """Fit a latent bandit to a log.
@@ -112,6 +113,9 @@ def fit(
         components: components of your own (`lmab.components.Component`), fitted together with the types, their prior
             and a selected exposure, after the number of types is selected; `estimate.components` describes them. Step
             effects are not estimated then.
+        numeric: columns of features whose numbers have a linear effect on the logits of the weights. Other columns of
+            16 or more different numbers are cut into bins at quantiles, whose means have this effect. Either way a
+            file holds only bins of the numbers of the log.
         check: whether held-out sessions are asked about the types (`estimate.check`), which `lmab.plan` follows. Only
             fits under a learned prior are checked: the others are the paper's methods. The types of a checked fit come
             in the order of their weights, the largest first, unless they follow `start`.
@@ -130,6 +134,7 @@ def fit(
     _check_method(method, backend, start)
     if not isinstance(selected, bool) and selected != "auto":
         raise InvalidArgument(f"selected must be 'auto', True or False, got {selected!r}")
+    _check_numeric(sessions, numeric)
     capabilities = capabilities_of(method)
     own_number = capabilities.chooses_n_types
     if own_number and n_types not in (None, "auto"):
@@ -141,7 +146,9 @@ def fit(
     curve, asked = None, None
     if n_types == "auto" and not own_number and len(sessions) > 1:
         _warn(_doubts(sessions))
-        curve = choose(log, forgiving=_forgives(method, log), rng=rng, progress=watch, told=_told(sessions))
+        curve = choose(
+            log, forgiving=_forgives(method, log), rng=rng, progress=watch, told=_told(sessions), numeric=numeric
+        )
         if check and capabilities.is_checked and not watch.stopped:
             curve, asked = _settled(curve, log, rng)
         number = curve.chosen
@@ -168,7 +175,7 @@ def fit(
         if capabilities.corrects_attrition and attrition(result.bandit, sessions).fires:
             _warn([_NOT_BY_REWARD])
     if _told(sessions) and not watch.stopped:
-        result = _with_type_prior(result, method, rng)
+        result = _with_type_prior(result, method, rng, numeric)
     if selected and not watch.stopped:
         result = _with_selection(result, method, always=selected is True, rng=rng, backend=backend)
     if capabilities.is_checked and not components and not watch.stopped:
@@ -196,6 +203,17 @@ def fit(
         result = replace(result, tested=found if result.selection is None else with_exposure_sentence(found))
         return _checked(result, asked, rng) if check else result
     return result
+
+
+def _check_numeric(sessions: Sessions | Packed, numeric: Sequence[str]) -> None:
+    """Raise `InvalidArgument` if `numeric` names anything but columns of numbers of the log."""
+    features = sessions.features
+    known = [] if features is None else [name for name in features if features[name].dtype.kind == "f"]
+    wrong = [name for name in ((numeric,) if isinstance(numeric, str) else numeric) if name not in known]
+    if wrong:
+        raise InvalidArgument(f"numeric must name columns of numbers among the features {known}, got {wrong[0]!r}")
+    if isinstance(numeric, str):
+        raise InvalidArgument(f"numeric must be a sequence of names such as ({numeric!r},), got a text")
 
 
 def _told(sessions: Sessions | Packed) -> bool:
@@ -302,7 +320,7 @@ def _settled(curve: Curve, log: Log, rng: np.random.Generator) -> tuple[Curve, C
     return replace(curve, chosen=number, settled=number != curve.chosen), check
 
 
-def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generator) -> Estimate:
+def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generator, numeric: Sequence[str]) -> Estimate:
     """The estimate with the prior over types that features and persons tell, where held-out sessions say so.
 
     Types are learned again together with their prior by `EM` without a rank; those of other methods stay. Where short
@@ -319,6 +337,7 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
                 arm_prior,
                 ridge=not (isinstance(method, EM) and method.prior == 0),
                 tolerance=getattr(method, "tolerance", 1e-8),
+                numeric=numeric,
                 rng=rng,
                 passes=passes,
             )
@@ -531,6 +550,7 @@ def choose(
     forgiving: bool = True,
     spare: bool = False,
     told: bool = False,
+    numeric: Sequence[str] = (),
     rng: np.random.Generator,
     progress: StopOnce | None = None,
 ) -> Curve:
@@ -553,7 +573,7 @@ def choose(
     most = min(MAX_TYPES, len(sessions) // 2)
     while len(scores) < most and not (scores and progress is not None and progress.stopped):
         n_types = len(scores) + 1
-        own, informed_ = _score(log, sessions, folds, n_types, rng, _prefixed(progress, n_types), asks)
+        own, informed_ = _score(log, sessions, folds, n_types, rng, _prefixed(progress, n_types), asks, numeric)
         scores.append(own)
         known.append(informed_)
         asks = asks and (n_types <= _TRIED or _tells(scores, known))
@@ -600,6 +620,7 @@ def _score(
     rng: np.random.Generator,
     progress: Observer | None,
     told: bool = False,
+    numeric: Sequence[str] = (),
 ) -> tuple[Float[Array, "h"], Float[Array, "h"]]:
     """Held-out log-likelihood of every session of every fold, in the order of the folds; and with its features."""
     found, known, method = [], [], _BRIEFLY if many_arms(log) else _METHOD
@@ -610,7 +631,7 @@ def _score(
         known.append(found[-1])
         if told:
             known[-1] = found[-1] + type_priors.feature_gains(
-                train, held, fit.bandit, fit.arm_prior, rng=rng, passes=SERIAL
+                train, held, fit.bandit, fit.arm_prior, numeric=numeric, rng=rng, passes=SERIAL
             )
     return np.concatenate(found), np.concatenate(known)
 

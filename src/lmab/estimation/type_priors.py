@@ -349,6 +349,7 @@ def learn(
     *,
     ridge: bool,
     tolerance: float,
+    numeric: Sequence[str] = (),
     rng: np.random.Generator,
     passes: Passes,
 ) -> Learned | None:
@@ -361,6 +362,7 @@ def learn(
             `bandit` stay.
         ridge: whether coefficients are shrunk; False: maximum likelihood.
         tolerance: log-likelihood per session that may remain to be gained.
+        numeric: columns whose numbers are not cut into bins.
         rng: where starts and held-out sessions come from.
         passes: where passes over the log run.
     """
@@ -368,7 +370,7 @@ def learn(
     if bandit.n_types == 1 or (sessions.features is None and sessions.persons is None):
         return None
     log = sessions.load()
-    terms, remarks = ((), ()) if log.features is None else make_columns(_looked_at(log.features, rng))
+    terms, remarks = ((), ()) if log.features is None else make_columns(_looked_at(log.features, rng), numeric)
     sentences = [f"{remark}: not used" for remark in remarks]
     size = _CELLS // (1 + sum(term.n_terms for term in terms))
     if log.features is not None and len(log) > size and log.features.n_rows > size:
@@ -414,7 +416,14 @@ def _compared(name: str, gain: Gain | None, used: Climb | None) -> list[Candidat
 
 
 def feature_gains(
-    seen: Log, held: Log, bandit: LatentBandit, arm_prior: Prior | None, *, rng: np.random.Generator, passes: Passes
+    seen: Log,
+    held: Log,
+    bandit: LatentBandit,
+    arm_prior: Prior | None,
+    *,
+    numeric: Sequence[str] = (),
+    rng: np.random.Generator,
+    passes: Passes,
 ) -> Float[Array, "n"]:
     """Return the gain in log-likelihood of each held-out session from its features, learned from the sessions seen.
 
@@ -423,12 +432,13 @@ def feature_gains(
         held: the sessions held out.
         bandit: the fit to the sessions seen that knows nothing before a session.
         arm_prior: as for `learn`.
+        numeric: as for `learn`.
         rng: where starts come from.
         passes: where passes over the log run.
     """
     logs = [one.sessions.load() for one in (seen, held)]
     features = [log.features for log in logs]
-    terms = () if features[0] is None else make_columns(_looked_at(features[0], rng))[0]
+    terms = () if features[0] is None else make_columns(_looked_at(features[0], rng), numeric)[0]
     if bandit.n_types == 1 or not terms:
         return np.zeros(len(logs[1]))
     tasks = [_task(log, one, bandit, arm_prior, passes) for log, one in zip(logs, (seen, held), strict=True)]

@@ -97,6 +97,7 @@ class Numeric:
     edges: tuple[float, ...] = ()  # edges between the bins of a discretised column; an edge belongs to the bin above it
     values: tuple[float, ...] = ()  # value of each bin; empty if the column is not discretised
     missing: bool = False  # whether a missing number has a coefficient
+    exact: bool = False  # whether numbers have an effect as they are; bins then only describe the sessions of the log
 
     @property
     def n_terms(self) -> int:
@@ -109,7 +110,7 @@ class Numeric:
                 raise InvalidArgument(f"features[{self.name!r}] must hold numbers, got text such as {values[0]!r}")
             values = np.full(len(values), np.nan)
         missing = np.isnan(values)
-        if self.values:
+        if self.values and not self.exact:
             terms = ((np.array(self.values) - self.mean) / self.scale)[_between(self.edges, values)]
         else:
             terms = (values - self.mean) / self.scale
@@ -430,8 +431,10 @@ def softmax(logits: Float[Array, "n M"]) -> Float[Array, "n M"]:
     )
 
 
-def make_columns(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
+def make_columns(features: Features, numeric: Sequence[str] = ()) -> tuple[tuple[Term, ...], tuple[str, ...]]:
     """Return the encodings of the informative columns, and a remark on each column that cannot be used.
+
+    A column with 16 or more different numbers is cut into bins, unless `numeric` names it.
 
     Examples:
         >>> features = Features.of({"land": ["de", "fr"] * 5, "age": [3.0] * 10}, 10)
@@ -444,7 +447,11 @@ def make_columns(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]
     terms, remarks = list[Term](), list[str]()
     for name, column in zip(features.columns, features.table, strict=True):
         values = column[used]
-        term = _numeric(name, values, counts) if values.dtype.kind == "f" else _category(name, values, counts)
+        term = (
+            _numeric(name, values, counts, name in numeric)
+            if values.dtype.kind == "f"
+            else _category(name, values, counts)
+        )
         if isinstance(term, str):
             remarks.append(term)
         else:
@@ -471,7 +478,7 @@ def _category(name: str, values: Shaped[Array, "R"], counts: Float[Array, "R"]) 
     return Category(name, tuple(sorted(levels)), tuple(sizes[level] / total for level in sorted(levels)))
 
 
-def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) -> Numeric | str:
+def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"], exact: bool = False) -> Numeric | str:
     known = ~np.isnan(values)
     missing = not known.all()
     if not known.any():
@@ -490,14 +497,14 @@ def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) ->
         bins = _between(edges, numbers)
         heads = np.bincount(bins, sizes, minlength=len(edges) + 1)
         means = tuple((np.bincount(bins, numbers * sizes, minlength=len(heads)) / heads).tolist())
-        numbers = np.array(means)[bins]
+        numbers = numbers if exact else np.array(means)[bins]
     mean = float(np.average(numbers, weights=sizes))
     scale = float(np.sqrt(np.average((numbers - mean) ** 2, weights=sizes)))
     if scale <= 1e-12 * max(abs(mean), 1.0):
         if not missing:
             return f"{name!r} is the same in all sessions"
         scale = 1.0
-    return Numeric(name, mean, scale, edges, means, missing)
+    return Numeric(name, mean, scale, edges, means, missing, exact)
 
 
 def _edges(numbers: Float[Array, "n"], sizes: Float[Array, "n"]) -> tuple[float, ...]:
