@@ -565,8 +565,6 @@ def _print_model(results: _Results) -> None:
     show_table("Latent types", ["", "share of sessions", *leave, "mean reward", "best arms (mean reward)"], rows)
     if people_leave:
         say(_attrition(estimate))
-    if estimate.step is not None:
-        say(estimate.step.summary)
     if len(rows) < estimate.n_types:
         say(f"Not shown: {count(estimate.n_types - len(rows), 'type')} with a share below {_NO_SHARE:.2%}.")
 
