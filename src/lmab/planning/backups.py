@@ -300,11 +300,7 @@ def _distinct(vectors: Float[Array, "n M"], arms: Integer[Array, "n"], keep: Arr
 
 
 def observe(
-    problem: Problem,
-    remaining: int,
-    types: Integer[Array, "n"],
-    arms: Integer[Array, "n"],
-    rng: np.random.Generator,
+    problem: Problem, remaining: int, types: Integer[Array, "n"], arms: Integer[Array, "n"], rng: np.random.Generator
 ) -> Integer[Array, "n"]:
     """Return the codes of random observations of these arms by sessions of these types."""
     codes = arms[:, None] * problem.n_values + np.arange(problem.n_values)

@@ -19,11 +19,7 @@ _SLACK = 1e-13  # added to the bound for each pair of steps, relative to the lar
 
 
 def grid_bound(
-    model: StepModel,
-    starts: Float[Array, "K M"],
-    *,
-    size: int,
-    stop: Callable[[], bool] = lambda: False,
+    model: StepModel, starts: Float[Array, "K M"], *, size: int, stop: Callable[[], bool] = lambda: False
 ) -> Float[Array, "K"]:
     """Return upper bounds on the optimal value at unnormalised beliefs, by dynamic programming over a grid of beliefs.
 

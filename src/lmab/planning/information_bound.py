@@ -192,11 +192,7 @@ class SoftBackup:
 
 
 def information_bound(
-    model: StepModel,
-    prior: Float[Array, "M"],
-    *,
-    rounds: int | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    model: StepModel, prior: Float[Array, "M"], *, rounds: int | None = None, stop: Callable[[], bool] = lambda: False
 ) -> InformationBound:
     """Return the tightest bound found in `rounds` rounds, or until `stop`; stopped at once, it is still a bound.
 
@@ -324,10 +320,7 @@ class _Sweep:
         return cls(found, exponents, powers, totals, played * factors, (linear_term * priors).sum(axis=1))
 
     def improve_references(
-        self,
-        parameters: BoundParameters,
-        priors: Float[Array, "K M"],
-        divergence: ObservationDivergence,
+        self, parameters: BoundParameters, priors: Float[Array, "K M"], divergence: ObservationDivergence
     ) -> None:
         """Move the reference distributions towards the marginal distributions of the observations, in place."""
         stages = slice(1, None)

@@ -201,13 +201,7 @@ def _planned_arms(
     return np.unique([numbers[arm] for arm in wanted])
 
 
-def _fixed_choice(
-    whole: LatentBandit,
-    kept: Integer[Array, "K"],
-    horizon: int,
-    repeats: bool,
-    advice: Advice,
-) -> Plan:
+def _fixed_choice(whole: LatentBandit, kept: Integer[Array, "K"], horizon: int, repeats: bool, advice: Advice) -> Plan:
     """The plan that ignores what it sees; with one type, which is all that the log supports, it is optimal."""
     model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
     value = model.best_fixed(horizon, repeats)

@@ -7,19 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .._kernel import kernel
-from .._kernel.arrays import (
-    CLOSED,
-    FULL,
-    TINY,
-    Arms,
-    Charges,
-    Lower,
-    Nodes,
-    Price,
-    Upper,
-    add_node,
-    price_bound,
-)
+from .._kernel.arrays import CLOSED, FULL, TINY, Arms, Charges, Lower, Nodes, Price, Upper, add_node, price_bound
 from .._shapes import Array, Float, Integer
 from ..model.type_prior import clustered, nearest
 from ..parallel import Threads

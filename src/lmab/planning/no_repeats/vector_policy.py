@@ -164,11 +164,5 @@ def no_repeat_policy(problem: Problem, plans: list[NoRepeatVectors], greedy_step
     arms = np.concatenate([some.arms for some in plans]).astype(np.int64)
     used = np.concatenate([some.used for some in plans])
     return NoRepeatVectorPolicy(
-        problem.bandit,
-        vectors,
-        arms,
-        used,
-        starts,
-        greedy_steps=greedy_steps,
-        **problem.of_policy,
+        problem.bandit, vectors, arms, used, starts, greedy_steps=greedy_steps, **problem.of_policy
     )
