@@ -7,7 +7,8 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.planning.no_repeats.backups import NoRepeatRounds, NoRepeatVectors, backup, best_columns
+from lmab.planning.backups import best_columns
+from lmab.planning.no_repeats.backups import NoRepeatRounds, NoRepeatVectors, backup
 from lmab.planning.problem import Problem
 
 STEPS = 3

@@ -7,16 +7,20 @@ chooses what to try.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Bool, Float, Integer
 from .problem import Problem
 
 #: Vectors and the first arm of each one's plan; sets of different sizes meet in one call, so no axis has a name.
 VectorSet = tuple[Float[Array, "_ M"], Integer[Array, "_"]]
+
+Plans = TypeVar("Plans")  # the plans for one number of steps to go
 
 _CANDIDATES = 6  # arms backed up at a belief; 2 are within 0.2% of all
 _ENDS = 32  # arms that the quick lookahead may stay with
@@ -142,53 +146,53 @@ def priors_like(
     return drawn / drawn.sum(axis=1, keepdims=True)
 
 
-class Rounds:
-    """Rounds of simulated sessions and backups on one problem; where it has many arms, with those that matter."""
+class BackupRounds(ABC, Generic[Plans]):
+    """Rounds of simulated sessions and of backups at their beliefs, with or without repeated arms.
+
+    Subclasses hold the parts that differ: candidates, the arms that sessions play, and the backup.
+    """
 
     def __init__(self, problem: Problem, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
-        self._whole, self._arms = problem, useful_arms(problem)
-        self.problem = problem = problem if len(self._arms) == problem.n_arms else problem.among(self._arms)
-        self._rng, self._stop = rng, stop
-        self._quick = QuickLookahead.of(problem)
-        self._means = [single(means.T) for means in problem.payoffs]
+        self.problem, self._rng, self._stop = problem, rng, stop
         self._keys = rng.integers(1 << 40, size=problem.tables.shape[:2])
+        self._means = [single(means.T) for means in problem.payoffs]
 
-    def run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
-        """Vectors that improve on `sets` at the beliefs of n sessions; those found when `stop` says so.
+    def _back_up(self, plans: list[Plans], n: int, nothing: Plans) -> list[Plans]:
+        """Return plans that improve on `plans` at the beliefs of n sessions; if `stop` returns True, the ones so far.
 
-        `sets[t - 1]` holds the plans for t steps to go, and so does what is returned. Sessions begin at the problem's
-        weights, or, where it has several priors, a part of them at each.
+        `plans[t - 1]` holds the plans for t steps to go, and so does the result.
         """
-        if self.problem is self._whole:
-            return self._run(sets, n)
-        place = np.searchsorted(self._arms, np.arange(self._whole.n_arms)).clip(max=len(self._arms) - 1)
-        found = self._run([(vectors, place[arms]) for vectors, arms in sets], n)  # a neighbour, for an arm left out
-        return [(vectors, self._arms[arms]) for vectors, arms in found]
-
-    def _run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
-        visited = self._visit(sets, n)
-        nothing = (np.empty((0, len(self.problem.weights))), np.empty(0, np.int64))
-        found = [nothing] * self.problem.horizon
-        for remaining, (beliefs, candidates) in sorted(visited.items()):
+        visited, found = self._visit(plans, n), [nothing] * self.problem.horizon
+        for remaining, visit in sorted(visited.items()):
             if self._stop():
                 break
-            later = join(sets[remaining - 2], found[remaining - 2])[0]
-            found[remaining - 1] = backup(self.problem, remaining, beliefs, candidates, later, sets[remaining - 1][0])
+            later = self._join(plans[remaining - 2], found[remaining - 2])
+            found[remaining - 1] = self._backup(remaining, visit, later, plans[remaining - 1])
         return found
 
-    def look_ahead(self, sets: list[VectorSet]) -> VectorSet:
-        """What one step of lookahead with all arms proves at the start, as a vector for the first step."""
-        problem = self._whole
-        starts = problem.weights[None] if problem.priors is None else problem.priors
-        everything = np.tile(np.arange(problem.n_arms), (len(starts), 1))
-        earlier, now = sets[-2][0], sets[-1][0]
-        return backup(problem, problem.horizon, starts, everything, earlier, now, precision=np.float64)
+    @abstractmethod
+    def _join(self, first: Plans, second: Plans) -> Plans:
+        """Return the plans of two sets together."""
+
+    @abstractmethod
+    def _backup(self, remaining: int, visit: Visit, later: Plans, known: Plans) -> Plans:
+        """Return the best plans at the visited beliefs that begin with a candidate, if `known` has none as good."""
+
+    @abstractmethod
+    def candidates(
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], remaining: int, plans: Plans
+    ) -> Integer[Array, "n c"]:
+        """Return the arms to back up at each belief."""
+
+    @abstractmethod
+    def _columns(self, n: int, remaining: int, n_candidates: int) -> Integer[Array, "n"]:
+        """Return the column of its candidates that each session plays."""
 
     def _starts(self, n: int) -> tuple[Float[Array, "n M"], Integer[Array, "n"]]:
-        """The beliefs at which n sessions begin, some at every prior, and the number of each session's belief.
+        """Return the beliefs at which n sessions begin, some at every prior, and the number of each session's belief.
 
-        Of many priors one session begins at each and the others at priors like them, because people come whose prior
-        nobody planned for.
+        With many priors one session begins at each and the others at priors like them, because the policy will also
+        meet priors that it was not planned for.
         """
         priors = self.problem.weights[None] if self.problem.priors is None else self.problem.priors
         each = n if len(priors) == 1 else max(n // len(priors), _LEAST_EACH)
@@ -198,43 +202,87 @@ class Rounds:
         others = priors_like(priors, self.problem.shares, (each - 1) * len(priors), self._rng)
         return np.concatenate([priors, others]), np.arange(each * len(priors))
 
-    def _visit(self, sets: list[VectorSet], n: int) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
-        """Distinct beliefs of n sessions and the arms to try there, by steps to go."""
+    def _visit(self, plans: list[Plans], n: int) -> dict[int, Visit]:
+        """Simulate n sessions; return their distinct beliefs by steps to go."""
         problem, rng = self.problem, self._rng
         beliefs, groups = self._starts(n)
         n, keys = len(beliefs), groups * np.int64(_APART)
+        played = np.zeros((n, 0 if problem.repeats else problem.n_arms), bool)
         cumulative = (beliefs / beliefs.sum(axis=1, keepdims=True)).cumsum(axis=1)
         types = (cumulative / cumulative[:, -1:] <= rng.random((n, 1))).sum(axis=1)
-        visited = {}
+        visited: dict[int, Visit] = {}
         for remaining in range(problem.horizon, 1, -1):
             if self._stop():
                 break
             _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-            distinct = beliefs[first]
-            candidates = self._candidates(distinct, remaining, sets[remaining - 1])
-            visited[remaining] = (distinct, candidates)
-            arms = candidates[group.ravel(), self._places(n, candidates.shape[1])]
+            candidates = self.candidates(beliefs[first], played[first], remaining, plans[remaining - 1])
+            visited[remaining] = Visit(beliefs[first], played[first], candidates)
+            arms = candidates[group.ravel(), self._columns(n, remaining, candidates.shape[1])]
             codes = observe(problem, remaining, types, arms, rng)
             keys = keys + self._keys[problem.step_tables[remaining], codes]
             beliefs = beliefs * problem.step(remaining).table[codes]
+            if not problem.repeats:
+                played[np.arange(n), arms] = True
             if problem.people_leave:
-                beliefs, keys, types = stayed(problem, beliefs, keys, rng)
+                rows, types = resample_survivors(beliefs, rng)
+                if len(rows) == 0:
+                    break
+                beliefs, keys, played = beliefs[rows], keys[rows], played[rows]
             beliefs /= beliefs.sum(axis=1, keepdims=True)
         return visited
 
-    def _places(self, n: int, n_candidates: int) -> Integer[Array, "n"]:
+
+class Visit(NamedTuple):
+    """Distinct beliefs of simulated sessions with the same number of steps to go."""
+
+    beliefs: Float[Array, "n M"]
+    played: Bool[Array, "n A"]  # no columns if arms may be repeated
+    candidates: Integer[Array, "n c"]  # the arms to back up
+
+
+class Rounds(BackupRounds[VectorSet]):
+    """Rounds for sessions that may repeat arms; problems with many arms are planned with the most useful ones."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
+        self._whole, self._arms = problem, useful_arms(problem)
+        super().__init__(problem if len(self._arms) == problem.n_arms else problem.among(self._arms), rng, stop)
+        self._quick = QuickLookahead.of(self.problem)
+
+    def run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
+        """Return vectors that improve on `sets` at the beliefs of n sessions."""
+        nothing = (np.empty((0, len(self.problem.weights))), np.empty(0, np.int64))
+        if self.problem is self._whole:
+            return self._back_up(sets, n, nothing)
+        place = np.searchsorted(self._arms, np.arange(self._whole.n_arms)).clip(max=len(self._arms) - 1)
+        known = [(vectors, place[arms]) for vectors, arms in sets]  # a neighbour instead of an arm that is left out
+        return [(vectors, self._arms[arms]) for vectors, arms in self._back_up(known, n, nothing)]
+
+    def look_ahead(self, sets: list[VectorSet]) -> VectorSet:
+        """Return the vectors of a one-step lookahead with all arms at the initial beliefs."""
+        problem = self._whole
+        starts = problem.weights[None] if problem.priors is None else problem.priors
+        everything = np.tile(np.arange(problem.n_arms), (len(starts), 1))
+        earlier, now = sets[-2][0], sets[-1][0]
+        return backup(problem, problem.horizon, starts, everything, earlier, now, precision=np.float64)
+
+    def _join(self, first: VectorSet, second: VectorSet) -> VectorSet:
+        return join(first, second)
+
+    def _backup(self, remaining: int, visit: Visit, later: VectorSet, known: VectorSet) -> VectorSet:
+        return backup(self.problem, remaining, visit.beliefs, visit.candidates, later[0], known[0])
+
+    def _columns(self, n: int, remaining: int, n_candidates: int) -> Integer[Array, "n"]:
         draw = self._rng.random(n)
         anything = self._rng.integers(n_candidates, size=n)
         return np.select([draw < _LOOKAHEAD, draw < _OWN], [np.zeros(n, np.int64), np.ones(n, np.int64)], anything)
 
-    def _candidates(self, beliefs: Float[Array, "n M"], remaining: int, plans: VectorSet) -> Integer[Array, "n c"]:
-        """The lookahead's best arm, what the plans would play, the next best of the lookahead, the greedy arm."""
+    def candidates(
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], remaining: int, plans: VectorSet
+    ) -> Integer[Array, "n c"]:
+        """Return the lookahead's best arm, the plans' own arm, the next best of the lookahead, the greedy arm."""
         quick = single(beliefs)
         values = self._quick.values(quick, remaining)
-        count = min(_CANDIDATES - 2, values.shape[1])
-        best = np.argpartition(-values, count - 1, axis=1)[:, :count]
-        order = np.argsort(-np.take_along_axis(values, best, axis=1), axis=1)
-        best = np.take_along_axis(best, order, axis=1)
+        best = best_columns(values, min(_CANDIDATES - 2, values.shape[1]))
         own = plans[1][(quick @ single(plans[0].T)).argmax(axis=1)]
         greedy = (quick @ self._means[self.problem.step_tables[remaining]]).argmax(axis=1)
         return np.column_stack([best[:, :1], own, best[:, 1:], greedy])
@@ -309,23 +357,28 @@ def observe(
     return codes[np.arange(len(arms)), np.minimum(values, problem.n_values - 1)]
 
 
-def stayed(
-    problem: Problem, beliefs: Float[Array, "n M"], keys: Integer[Array, "n"], rng: np.random.Generator
-) -> tuple[Float[Array, "n M"], Integer[Array, "n"], Integer[Array, "n"]]:
-    """The sessions that go on: their beliefs, keys, and types drawn anew, because who stays tells the type.
+def resample_survivors(
+    beliefs: Float[Array, "n M"], rng: np.random.Generator
+) -> tuple[Integer[Array, "n"], Integer[Array, "n"]]:
+    """Return for each session the row that it continues from, and its type, drawn anew: to continue is informative.
 
-    Sessions that nobody survives go on where another one is, or, where there is none, at the start.
+    Sessions that no type survives continue from the row of another one; no rows are returned if there is none.
     """
     mass = beliefs.sum(axis=1)
     alive = np.flatnonzero(mass > 0)
     if len(alive) == 0:
-        beliefs, keys = np.tile(problem.weights, (len(beliefs), 1)), np.zeros_like(keys)
-    elif len(alive) < len(mass):
-        places = np.where(mass > 0, np.arange(len(mass)), alive[np.arange(len(mass)) % len(alive)])
-        beliefs, keys = beliefs[places], keys[places]
-    cumulative = beliefs.cumsum(axis=1)
-    draw = rng.random((len(beliefs), 1)) * cumulative[:, -1:]
-    return beliefs, keys, np.minimum((cumulative <= draw).sum(axis=1), beliefs.shape[1] - 1)
+        return alive, alive
+    rows = np.arange(len(mass))
+    rows = np.where(mass > 0, rows, alive[rows % len(alive)])
+    cumulative = beliefs[rows].cumsum(axis=1)
+    draw = rng.random((len(rows), 1)) * cumulative[:, -1:]
+    return rows, np.minimum((cumulative <= draw).sum(axis=1), beliefs.shape[1] - 1)
+
+
+def best_columns(values: Float[Array, "n A"], count: int) -> Integer[Array, "n c"]:
+    """Return the columns of the `count` highest values of every row, the highest first."""
+    best = np.argpartition(-values, count - 1, axis=1)[:, :count]
+    return np.take_along_axis(best, np.argsort(-np.take_along_axis(values, best, axis=1), axis=1), axis=1)
 
 
 def largest(array: Float[Array, "n A K"]) -> Float[Array, "n A"]:

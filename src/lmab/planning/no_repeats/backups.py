@@ -8,18 +8,17 @@ is the value of a plan, in double precision; single precision only chooses what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer
-from ..backups import observe, single, stayed
+from ..backups import BackupRounds, Visit, best_columns, single
 from ..problem import Problem
 from .sequences import best_sequences, sequence_vectors
 
 _CHUNK = 1 << 21  # numbers computed at once
 _POOL = 20  # arms with the best means, and as many that tell most, that the quick lookahead compares
-_LEAST_EACH = 4  # sessions of a round that start at each of several priors
 _EACH = 4  # candidates from the lookahead, and as many from the means
 _PAIRS = 1 << 26  # numbers in the quick lookahead's table of pairs of arms
 _PAIRED = 200  # arms up to which there is such a table; of more, pairs are worked out for the arms that are compared
@@ -135,12 +134,18 @@ def backup(
     known: NoRepeatVectors,
     steps: int,
     precision: type = np.float32,
+    stop: Callable[[], bool] = lambda: False,
 ) -> NoRepeatVectors:
-    """The best plan for `steps` at each belief that begins with a candidate, where `known` has none as good."""
+    """Return the best plan for `steps` at each belief that begins with a candidate, if `known` has none as good.
+
+    If `stop` returns True, the plans found so far are returned.
+    """
     (n, count), step = candidates.shape, problem.step(steps)
     parts = [NoRepeatVectors.none(problem)]
     block = max(1, _CHUNK // (count * max(len(later.arms), len(problem.weights), problem.n_arms)))
     for start in range(0, n, block):
+        if stop():
+            break
         here, seen = beliefs[start : start + block], played[start : start + block]
         rows, tried = np.repeat(np.arange(len(here)), count), candidates[start : start + block].ravel()
         answers = at_children(problem, later, here.astype(precision), seen, rows, tried, steps - 1)
@@ -176,42 +181,19 @@ def _gains(
     return keep
 
 
-class NoRepeatRounds:
-    """Rounds of simulated sessions and backups on one problem, no arm twice."""
+class NoRepeatRounds(BackupRounds[NoRepeatVectors]):
+    """Rounds for sessions that play each arm at most once."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
-        self.problem = problem
-        self._rng, self._stop = rng, stop
-        self._keys = rng.integers(1 << 40, size=problem.tables.shape[:2])
-        self._quick = _QuickLookahead(problem)
-        self._means = [single(means.T) for means in problem.payoffs]
+        super().__init__(replace(problem, repeats=False), rng, stop)
+        self._quick, self._greedy_until = _QuickLookahead(problem), np.empty(0, np.int64)
 
-    def run(
-        self, plans: list[NoRepeatVectors], n: int, start: Float[Array, "M"] | None = None
-    ) -> list[NoRepeatVectors]:
-        """Plans that improve on `plans` at the beliefs of n sessions; those found when `stop` says so.
-
-        `plans[t - 1]` holds the plans for t steps to go, and so does what is returned. Sessions begin at `start`; None:
-        at the problem's weights, or, where it has several priors, a part of them at each.
-        """
-        found = [NoRepeatVectors.none(self.problem)] * self.problem.horizon
-        priors = self.problem.priors
-        if start is None and priors is not None:
-            each = max(n // len(priors), _LEAST_EACH)
-            for prior in priors:
-                more = self.run(plans, each, prior)
-                found = [some.joined(other) for some, other in zip(found, more, strict=True)]
-            return found
-        begin = self.problem.weights if start is None else start
-        for steps, (beliefs, played, candidates) in sorted(self._visit(plans, n, begin).items()):
-            if self._stop():
-                break
-            later = plans[steps - 2].joined(found[steps - 2])
-            found[steps - 1] = backup(self.problem, beliefs, played, candidates, later, plans[steps - 1], steps)
-        return found
+    def run(self, plans: list[NoRepeatVectors], n: int) -> list[NoRepeatVectors]:
+        """Return plans that improve on `plans` at the beliefs of n sessions."""
+        return self._back_up(plans, n, NoRepeatVectors.none(self.problem))
 
     def look_ahead(self, plans: list[NoRepeatVectors]) -> NoRepeatVectors:
-        """What one step of lookahead with all arms proves at the start."""
+        """Return the plans of a one-step lookahead with all arms at the initial beliefs."""
         problem = self.problem
         start = problem.weights[None] if problem.priors is None else problem.priors
         nothing = np.zeros((len(start), problem.n_arms), bool)
@@ -219,65 +201,49 @@ class NoRepeatRounds:
         none = NoRepeatVectors.none(problem)
         return backup(problem, start, nothing, everything, none, plans[-1], problem.horizon, np.float64)
 
-    def _visit(
-        self, plans: list[NoRepeatVectors], n: int, start: Float[Array, "M"]
-    ) -> dict[int, tuple[Array, Array, Array]]:
-        """Distinct beliefs of n sessions, the arms played and the arms to try there, by steps to go."""
-        problem, rng = self.problem, self._rng
-        types = rng.choice(len(start), size=n, p=start / start.sum())
-        beliefs, played = np.tile(start, (n, 1)), np.zeros((n, problem.n_arms), bool)
-        keys, visited = np.zeros(n, np.int64), {}
-        switch = rng.integers(problem.horizon + 1, size=n)
-        greedy_until = np.where(rng.random(n) < _GREEDY_FIRST, switch, problem.horizon)
-        for steps in range(problem.horizon, 1, -1):
-            if self._stop():
-                break
-            _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-            candidates = self.candidates(beliefs[first], played[first], steps, plans[steps - 1])
-            visited[steps] = (beliefs[first], played[first], candidates)
-            places = np.where(steps > greedy_until, 2, self._places(n, candidates.shape[1]))
-            arms = candidates[group.ravel(), places]
-            codes = observe(problem, steps, types, arms, rng)
-            beliefs = beliefs * problem.step(steps).table[codes]
-            played[np.arange(n), arms] = True
-            keys = keys + self._keys[problem.step_tables[steps], codes]
-            if problem.people_leave:
-                alive = beliefs.sum(axis=1) > 0
-                if not alive.all():  # the sessions that nobody survives are over
-                    beliefs, played, keys, greedy_until = (
-                        beliefs[alive],
-                        played[alive],
-                        keys[alive],
-                        greedy_until[alive],
-                    )
-                    n = len(beliefs)
-                    if n == 0:
-                        break
-                beliefs, keys, types = stayed(problem, beliefs, keys, rng)
-            beliefs /= beliefs.sum(axis=1, keepdims=True)
-        return visited
+    def _join(self, first: NoRepeatVectors, second: NoRepeatVectors) -> NoRepeatVectors:
+        return first.joined(second)
 
-    def _places(self, n: int, n_candidates: int) -> Integer[Array, "n"]:
-        """Columns of `candidates`: the plans' own arm, the lookahead's, the greedy one, any."""
+    def _backup(self, remaining: int, visit: Visit, later: NoRepeatVectors, known: NoRepeatVectors) -> NoRepeatVectors:
+        return backup(self.problem, *visit, later, known, remaining, stop=self._stop)
+
+    def _columns(self, n: int, remaining: int, n_candidates: int) -> Integer[Array, "n"]:
+        """Return the columns of the plans' own arm, the lookahead's, the greedy one, or any."""
+        if remaining == self.problem.horizon:  # some sessions are greedy up to some step
+            switch = self._rng.integers(remaining + 1, size=n)
+            self._greedy_until = np.where(self._rng.random(n) < _GREEDY_FIRST, switch, remaining)
         draw = self._rng.random(n)
         anything = self._rng.integers(n_candidates, size=n)
-        return np.select([draw < _LOOKAHEAD, draw < _GREEDY, draw < _OWN], [1, 2, 0], anything)
+        columns = np.select([draw < _LOOKAHEAD, draw < _GREEDY, draw < _OWN], [1, 2, 0], anything)
+        return np.where(remaining > self._greedy_until, 2, columns)
 
     def candidates(
-        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], steps: int, plans: NoRepeatVectors
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], remaining: int, plans: NoRepeatVectors
     ) -> Integer[Array, "n c"]:
-        """The plans' own arm, then the best of the lookahead and of the means in turn."""
+        """Return the plans' own arm, then the best of the lookahead and of the means in turn."""
         problem, quick = self.problem, single(beliefs)
-        gains = np.where(played, -np.inf, quick @ self._means[problem.step_tables[steps]])
-        ahead = self._quick.best(quick, played, gains, steps)
-        count = ahead.shape[1]
-        greedy = best_columns(gains, count)
-        scores = np.where(plans.conflicts(played), -np.inf, quick @ single(plans.vectors.T))
-        best = best_continuations(problem, quick, scores, gains, played, steps)
-        first = greedy[:, 0] if problem.is_uniform else best.sequences[:, 0]
-        own = np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
+        gains = np.where(played, -np.inf, quick @ self._means[problem.step_tables[remaining]])
+        ahead = self._quick.best(quick, played, gains, remaining)
+        greedy = best_columns(gains, ahead.shape[1])
+        own = own_arms(problem, plans, quick, played, gains, greedy, remaining)[1]
         turns = np.stack([ahead, greedy], axis=2).reshape(len(beliefs), -1)
         return np.column_stack([own, turns])
+
+
+def own_arms(
+    problem: Problem,
+    plans: NoRepeatVectors,
+    beliefs: Float[Array, "n M"],
+    played: Bool[Array, "n A"],
+    gains: Float[Array, "n A"],
+    greedy: Integer[Array, "n c"],
+    remaining: int,
+) -> tuple[Float[Array, "n"], Integer[Array, "n"]]:
+    """Return the value of the best plan, or fixed sequence, at each belief and its first arm."""
+    scores = np.where(plans.conflicts(played), -np.inf, beliefs @ plans.vectors.T.astype(beliefs.dtype))
+    best = best_continuations(problem, beliefs, scores, gains, played, remaining)
+    first = greedy[:, 0] if problem.is_uniform else best.sequences[:, 0]
+    return best.values, np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
 
 
 class _QuickLookahead:
@@ -351,12 +317,6 @@ class _QuickLookahead:
         telling = np.where(played, -np.inf, spread.reshape(len(beliefs), self._problem.n_arms, -1).sum(axis=2))
         count = min(_POOL, self._problem.n_arms - int(played.sum(axis=1).max(initial=0)))
         return np.column_stack([best_columns(gains, count), best_columns(telling, count)[:, ::-1]])
-
-
-def best_columns(values: Float[Array, "n A"], count: int) -> Integer[Array, "n c"]:
-    """The `count` highest of every row, the highest first."""
-    best = np.argpartition(-values, count - 1, axis=1)[:, :count]
-    return np.take_along_axis(best, np.argsort(-np.take_along_axis(values, best, axis=1), axis=1), axis=1)
 
 
 def _top(scores: Float[Array, "*n A"], count: int) -> Float[Array, "*n"]:

@@ -13,9 +13,10 @@ from ...errors import InvalidArgument
 from ...model.bandit import LatentBandit
 from ...model.type_prior import TypePrior
 from ...policies.policy import State, best_allowed, mask_unplayed
+from ..backups import best_columns
 from ..policies import NoRepeatPolicy, StepArrays
 from ..problem import BINS, Problem
-from .backups import NoRepeatVectors, at_children, best_columns, best_continuations
+from .backups import NoRepeatVectors, at_children, own_arms
 
 _TRIED = 6  # arms with the best means, and as many that tell most, compared at a decision
 _ROUNDING = 1e-12  # relative difference of values that counts as none
@@ -123,12 +124,8 @@ class NoRepeatVectorPolicy(NoRepeatPolicy):
         telling = np.where(played, -np.inf, spread.sum(axis=2))
         count = max(1, min(_TRIED, int((~played).sum(axis=1).min(initial=problem.n_arms))))
         greedy = best_columns(gains, count)
-        plans = self._plans(remaining)
-        scores = np.where(plans.conflicts(played), -np.inf, beliefs @ plans.vectors.T)
-        best = best_continuations(problem, beliefs, scores, gains, played, remaining)
-        first = greedy[:, 0] if problem.is_uniform else best.sequences[:, 0]
-        own = np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
-        return best.values, np.column_stack([own, greedy, best_columns(telling, count)])
+        value, own = own_arms(problem, self._plans(remaining), beliefs, played, gains, greedy, remaining)
+        return value, np.column_stack([own, greedy, best_columns(telling, count)])
 
     def _plans(self, remaining: int) -> NoRepeatVectors:
         if remaining < 1:
