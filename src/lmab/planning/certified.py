@@ -11,6 +11,7 @@ import numpy as np
 
 from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields, optional
 from ..errors import Status
+from ..policies.policy import Policy
 from .backups import fixed_arms
 from .exact import STATE_BYTES, n_states, plan_exactly, seconds_needed
 from .no_repeats.relaxation import NoRepeatSearch
@@ -157,7 +158,7 @@ class Certified:
                 for nodes, value in zip(search.roots, search.lower_bounds.tolist(), strict=True):
                     nodes.upper[0] = value
                 clock.record(search.lower_bound, search.upper_bound)
-                return self._plan(search, search, clock, Status.CERTIFIED)
+                return self._plan_of(search, search, clock, Status.CERTIFIED)
             reason = self._run(search, clock)
             if reason == Status.MEMORY_LIMIT and (exact := self._solved_in_the_time_left(problem, clock)) is not None:
                 return exact
@@ -166,7 +167,7 @@ class Certified:
         clock.record(search.lower_bound, search.upper_bound)
         if problem.people is not None:
             search.prove_for(*problem.people, self.tolerance(problem, search.lower_bound), clock)
-        return self._plan(search, search, clock, reason)
+        return self._plan_of(search, search, clock, reason)
 
     def _solve_binned(self, problem: Problem, clock: Clock) -> Plan:
         """Plan for rewards in bins, which sessions can observe; bound by observations that are more informative."""
@@ -195,31 +196,30 @@ class Certified:
             reason = Status.CERTIFIED
         elif reason == Status.CERTIFIED:
             reason = Status.TIME_LIMIT if clock.expired else Status.HEURISTIC
-        return self._plan(lower, above, clock, reason)
+        return self._plan_of(lower, above, clock, reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         problem = replace(problem, repeats=False)
-        small = problem.priors is None and n_states(problem) <= _FEW_STATES
-        search = None
+        exact, interrupted = None, False
         try:
+            small = problem.priors is None and n_states(problem) <= _FEW_STATES
             exact = plan_exactly(problem, clock) if small else None
-            if exact is not None and (not problem.binned or exact.gap <= self.gap):
-                return exact if not problem.binned else replace(exact, status=Status.CERTIFIED)
-            search = self._no_repeat_search(problem, clock)
-            return search.plan()
         except KeyboardInterrupt:
-            clock.time_limit = 0.0
-            return replace((search or self._no_repeat_search(problem, clock)).plan(), status=Status.INTERRUPTED)
-
-    def _no_repeat_search(self, problem: Problem, clock: Clock) -> NoRepeatSearch:
-        return NoRepeatSearch(
+            interrupted, clock.time_limit = True, 0.0
+        if exact is not None and (not problem.binned or exact.gap <= self.gap):
+            return replace(exact, status=Status.CERTIFIED) if problem.binned else exact
+        options = {"n_beliefs": self.n_beliefs, "seed": self.seed, "memory_limit": self.memory_limit}
+        search = NoRepeatSearch(
             problem,
             clock,
             tolerance=lambda lower: self.tolerance(problem, lower),
-            n_beliefs=self.n_beliefs,
-            seed=self.seed,
-            memory_limit=self.memory_limit,
+            **options,  # type: ignore[arg-type]
         )
+        reason, exact = search.run()
+        if exact is not None:
+            return exact
+        plan = self._plan(problem, search.policy, clock, Status.INTERRUPTED if interrupted else reason)
+        return replace(plan, by_prior=search.by_prior())
 
     def _solved_in_the_time_left(self, problem: Problem, clock: Clock) -> Plan | None:
         """Return the optimal plan if a table of values fits into the memory limit and the time that is left."""
@@ -251,23 +251,27 @@ class Certified:
         """Return the gap that is small enough, given the lower bound."""
         return max(self.gap * abs(lower), self.absolute, _ROUNDING * problem.scale)
 
-    def _plan(self, search: Search, above: Search, clock: Clock, reason: Status) -> Plan:
+    def _plan_of(self, search: Search, above: Search, clock: Clock, reason: Status) -> Plan:
         """Return the plan of a search, with the upper bounds of the search `above`."""
-        problem, (lower, upper) = search.problem, clock.trace[-1][1:]
+        problem, bounds, below = search.problem, above.by_prior(), search.by_prior()
+        plan = self._plan(problem, vector_policy(problem, search.sets()), clock, reason)
+        if bounds is None or below is None or (problem.binned and above is search):  # bounds for bins are not enough
+            return plan
+        return replace(plan, by_prior=replace(bounds, vectors=below.vectors))
+
+    def _plan(self, problem: Problem, policy: Policy, clock: Clock, reason: Status) -> Plan:
+        """Return the plan with the bounds on the clock, and the message that explains them."""
+        lower, upper = clock.trace[-1][1:]
         upper = max(lower, upper)  # they may cross by rounding
-        message = f"no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
+        rule = "" if problem.repeats else "without repeats "
+        message = f"{rule}no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
         if problem.binned:
             message += f", which was planned with rewards in {problem.n_values} bins per arm"
         if reason != Status.CERTIFIED:
             advice = _ADVICE.get(reason, "more bins would close more of the gap")
             message += f" (stopped: {reason}, before the requested gap of {self.gap:g}"
             message += f"; {advice})" if advice else ")"
-        policy = vector_policy(problem, search.sets())
-        plan = Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
-        bounds, below = above.by_prior(), search.by_prior()
-        if bounds is None or below is None or (problem.binned and above is search):  # bounds for bins are not enough
-            return plan
-        return replace(plan, by_prior=replace(bounds, vectors=below.vectors))
+        return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
 
 def _one_arm(problem: Problem, clock: Clock) -> Plan:

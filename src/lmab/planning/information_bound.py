@@ -88,6 +88,10 @@ class BoundParameters:
         """Return the parameters of one prior for each of several."""
         return type(self)(*(np.repeat(array, n_priors, axis=1) for array in vars(self).values()))
 
+    def last(self, steps: int) -> Self:
+        """Return the parameters of the last steps."""
+        return type(self)(*(array[: steps + 1] for array in vars(self).values()))
+
     def take(self, other: BoundParameters, priors: Bool[Array, "K"]) -> None:
         """Copy the parameters of some priors from others."""
         for own, new in zip(vars(self).values(), vars(other).values(), strict=True):
@@ -354,14 +358,16 @@ def optimize_parameters(
     rounds: int,
     stop: Callable[[], bool],
     *,
-    multipliers: Float[Array, "A M"] | None = None,
+    multipliers: Float[Array, "K A M"] | None = None,
+    is_open: Bool[Array, "K A"] | None = None,
     polish: int | None = None,
-) -> tuple[BoundParameters, Float[Array, "A M"] | None]:
+) -> tuple[BoundParameters, Float[Array, "K A M"] | None]:
     """Return the best parameters of the rounds, in single precision, and the best multipliers if they are given.
 
     A round takes Blahut-Arimoto steps on the distributions over arms and on the reference distributions, and a gradient
-    step on the logarithms of the increments. With `multipliers` (of one prior), which every play of an arm costs and
-    every session gets back, it also moves these towards one play of every arm.
+    step on the logarithms of the increments. With `multipliers`, which every play of an arm costs and every session
+    gets back, it also moves these towards one play of every arm; those of arms that are not open stay as they are and
+    are not given back.
     """
     quick, rho, has_attrition = model.astype(np.float32), priors.astype(np.float32), model.continuation is not None
     step, slowing = _STEP[has_attrition]
@@ -377,11 +383,15 @@ def optimize_parameters(
             if sweep is None:
                 break
             sweep.improve_references(now, rho, divergence)
-            value = sweep.values + (0.0 if multipliers is None else float(multipliers.sum(axis=0) @ priors[0]))
+            value = sweep.values
+            if multipliers is not None:
+                given_back = multipliers if is_open is None else multipliers * is_open[..., None]
+                value = value + np.einsum("kam,km->k", given_back, priors)
             better = value < best_value
             best.take(now, better)
             best_value = np.minimum(value, best_value)
-            best_multipliers = multipliers if better.any() else best_multipliers
+            if multipliers is not None and best_multipliers is not None:
+                best_multipliers = np.where(better[:, None, None], multipliers, best_multipliers)
             if round_ >= rounds - 1:
                 continue
             present = sweep.present(quick, priors)
@@ -389,11 +399,12 @@ def optimize_parameters(
             now.increments[1:] *= np.exp(-step * slope / (1 + round_ / slowing))
             now.increments = np.maximum(least, now.increments)
             if multipliers is not None:
-                plays = sweep.choices[:, 0] * present[:, 0, None]
-                weighted = np.einsum("tam,t->am", plays, now.increments[1:, 0])
+                plays = sweep.choices * present[:, :, None]
+                weighted = np.einsum("tkam,tk->kam", plays, now.increments[1:])
                 total = plays.sum(axis=0)
-                excess = np.clip(np.log(np.maximum(total / priors[0], 1e-9)), -2, 2)
-                multipliers = np.maximum(multipliers + _FOLLOW * weighted / np.maximum(total, 1e-30) * excess, 0)
+                excess = np.clip(np.log(np.maximum(total / priors[:, None], 1e-9)), -2, 2)
+                moved = np.maximum(multipliers + _FOLLOW * weighted / np.maximum(total, 1e-30) * excess, 0)
+                multipliers = moved if is_open is None else np.where(is_open[..., None], moved, multipliers)
     return best, best_multipliers
 
 

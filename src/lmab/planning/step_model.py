@@ -17,6 +17,7 @@ class StepModel:
     observations: Float[Array, "S A Z M"]  # P(observation, the session continues | arm, type)
     step_tables: Integer[Array, "T"]  # by steps to go 0, ..., H: the place of the step's arrays among the S
     continuation: Float[Array, "S A M"] | None = None  # probability that the session continues; None: always 1
+    penalties: Float[Array, "K A M"] | None = None  # cost of a play of each arm, for each of K priors; None: 0
 
     @classmethod
     def of(
@@ -40,20 +41,23 @@ class StepModel:
         return len(self.step_tables) - 1
 
     @property
-    def by_stage(self) -> Float[Array, "H 1 A M"]:
-        """The payoffs with 1, 2, ..., H steps to go."""
-        return self.payoffs[self.step_tables[1:], None]
+    def by_stage(self) -> Float[Array, "H K A M"]:
+        """The payoffs with 1, 2, ..., H steps to go, less the penalties; K is 1 without penalties."""
+        payoffs = self.payoffs[self.step_tables[1:], None]
+        return payoffs if self.penalties is None else payoffs - self.penalties
 
     @property
     def range_of_means(self) -> float:
         """Difference of the largest and the smallest payoff: the unit of the increments."""
         return max(float(np.ptp(self.payoffs)), 1e-9)
 
-    def with_penalties(self, multipliers: Float[Array, "A M"] | None) -> StepModel:
+    def with_penalties(self, multipliers: Float[Array, "K A M"] | None) -> StepModel:
         """Return the model in which every play of an arm costs its multiplier."""
-        if multipliers is None:
-            return self
-        return replace(self, payoffs=self.payoffs - multipliers.astype(self.payoffs.dtype))
+        return replace(self, penalties=None if multipliers is None else multipliers.astype(self.payoffs.dtype))
+
+    def last(self, steps: int) -> StepModel:
+        """Return the model of the last steps."""
+        return replace(self, step_tables=self.step_tables[: steps + 1])
 
     def astype(self, dtype: type) -> StepModel:
         arrays = {name: array.astype(dtype) for name, array in vars(self).items() if array is not None}

@@ -8,7 +8,7 @@ from ..._shapes import Array, Bool, Float, Integer
 from ...errors import Status
 from ..backups import useful_arms
 from ..problem import Clock, Plan, Problem
-from .backups import NoRepeatRounds, NoRepeatVectors
+from .backups import NoRepeatRounds, NoRepeatVectors, backup
 from .sequences import best_sequences
 from .vector_policy import no_repeat_policy
 
@@ -28,6 +28,7 @@ class NoRepeatPlans:
         self.problem = problem = problem if len(self.arms) == problem.n_arms else problem.among(self.arms)
         self._place = np.full(self._whole.n_arms, problem.n_arms)  # of each arm among those that are planned with
         self._place[self.arms] = np.arange(problem.n_arms)
+        self._clock = clock
         self._rounds = NoRepeatRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
         self.plans = [NoRepeatVectors.none(problem)] * problem.horizon
         self._greedy_start: tuple[float, int] | None = None  # Value and arm of the plans as they are.
@@ -73,7 +74,8 @@ class NoRepeatPlans:
         earned, best = 0.0, (self.lower_bound, 0)
         for step in range(1, problem.horizon):
             n_next = len(beliefs) * problem.n_values
-            if n_next * len(problem.weights) > _LARGEST_TREE or n_next * self._whole.n_arms > _LARGEST_GAINS:
+            large = n_next * len(problem.weights) > _LARGEST_TREE or n_next * self._whole.n_arms > _LARGEST_GAINS
+            if large or self._clock.expired:
                 break
             now = self._whole.step(problem.horizon - step + 1)
             arms = self._greedy(beliefs, played, now.means)
@@ -102,6 +104,8 @@ class NoRepeatPlans:
         """What the plans promise with `steps` to go, in total."""
         plans, total = self.plans[steps - 1], 0.0
         for start in range(0, len(beliefs), _BLOCK):
+            if self._clock.expired:
+                return -np.inf
             here, seen = beliefs[start : start + _BLOCK], self._seen(played[start : start + _BLOCK])
             scores = np.where(plans.conflicts(seen), -np.inf, here @ plans.vectors.T)
             left = np.where(seen, -np.inf, here @ self.problem.step(steps).means.T)
@@ -122,10 +126,25 @@ class NoRepeatPlans:
         if self.problem.horizon > 1:
             self._replace([*self.plans[:-1], self.plans[-1].joined(self._rounds.look_ahead(self.plans))])
 
-    def back_up(self, n_sessions: int) -> None:
-        if self.problem.horizon > 1:
-            found = self._rounds.run(self.plans, n_sessions)
-            self._replace([old.joined(new) for old, new in zip(self.plans, found, strict=True)])
+    def back_up(self, n_sessions: int) -> bool:
+        """Add the plans of one round; return whether there are any."""
+        if self.problem.horizon == 1:
+            return False
+        found = self._rounds.run(self.plans, n_sessions)
+        self._replace([old.joined(new) for old, new in zip(self.plans, found, strict=True)])
+        return any(len(new.arms) for new in found)
+
+    def add(
+        self, steps: int, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], candidates: Integer[Array, "n c"]
+    ) -> None:
+        """Add the best plans for `steps` that begin with a candidate; beliefs and arms are those of the problem."""
+        problem, plans = self.problem, self.plans
+        later = plans[steps - 2] if steps > 1 else NoRepeatVectors.none(problem)
+        seen, place = played[:, self.arms], self._place[candidates]
+        if (place == problem.n_arms).any():  # an arm that is not planned with
+            return
+        new = backup(problem, beliefs, seen, place, later, plans[steps - 1], steps, np.float64)
+        self._replace([*plans[: steps - 1], plans[steps - 1].joined(new), *plans[steps:]])
 
     def _replace(self, plans: list[NoRepeatVectors]) -> None:
         self.plans, self._greedy_start = plans, None
@@ -158,9 +177,9 @@ def plan_no_repeat_points(problem: Problem, clock: Clock, n_beliefs: int, seed: 
                 reason = Status.TIME_LIMIT
                 break
             found.back_up(n)
+        lower, greedy_steps = found.greedy_start()
     except KeyboardInterrupt:
-        reason = Status.INTERRUPTED
-    lower, greedy_steps = found.greedy_start()
+        reason, lower, greedy_steps = Status.INTERRUPTED, found.lower_bound, 0
     clock.record(lower, known)
     lower, upper = clock.trace[-1][1:]
     message = f"PBVI on {n_beliefs} sessions, no arm twice: the policy earns at least the lower bound"

@@ -1,30 +1,34 @@
 """Certified planning for sessions that play each arm at most once.
 
 Lower bound: alpha-vectors with the arms that their plans use. Upper bound: a Lagrangian relaxation of the constraint,
-combined with the information bound and improved by the search with repeats.
+combined with the information bound and improved by the search with repeats. What the relaxation leaves open is closed
+by dynamic programming if that fits, otherwise by branch and bound for as long as there is time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from ..._shapes import Array, Float
 from ...errors import Status
-from ..exact import n_states, optimal_values, plan_exactly, seconds_needed
+from ..exact import STATE_BYTES, n_states, optimal_values, plan_exactly, seconds_needed
 from ..information_bound import BoundParameters, InformationBound, evaluate_bound, optimize_parameters
 from ..problem import Clock, Plan, PriorBounds, Problem
 from ..search import Search
+from .branching import BranchAndBound
 from .point_based import NoRepeatPlans, rounds_of
-from .vector_policy import no_repeat_policy
+from .vector_policy import NoRepeatVectorPolicy, no_repeat_policy
 
 _BATCHES = 40  # batches of trials on the relaxed problem in the first cycle; every later cycle has twice as many
-_WIDE_DOUBLINGS = 2  # of the sessions of a round at most, where nodes of many arms take the memory
-MOST_STATES = 20_000_000  # 160 MB, the most that dynamic programming tries if the search has stalled
-_STALLED = 0.1  # a cycle that removes less than this share of the gap is a reason to try dynamic programming
-_IDLE, _NOTHING = 3, 1e-3  # cycles in a row that remove less than this share of the gap end a solved relaxation
+_MOST_DOUBLINGS, _WIDE_DOUBLINGS = 4, 2  # of the sessions of a round; the second if nodes take much memory
+_STALLED = 0.1  # a cycle that removes less than this share of the gap is followed by the methods for the rest of it
+_EXPANSIONS = 8  # leaves that branch and bound expands between two looks at the bounds
+_UPPER_BINS = (24, 16, 12, 8, 6)  # of the more informative observations, from which dynamic programming takes the most
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +78,12 @@ def optimize_multipliers(
         multipliers = _first_multipliers(problem)
     else:
         parameters, multipliers = start.parameters, start.multipliers
-    parameters, best = optimize_parameters(model, priors, parameters, rounds, stop, multipliers=multipliers, polish=0)
+    parameters, best = optimize_parameters(
+        model, priors, parameters, rounds, stop, multipliers=multipliers[None], polish=0
+    )
     assert best is not None
     [found] = evaluate_bound(model.with_penalties(best), priors, parameters)
-    return ArmMultipliers(best, found, parameters)
+    return ArmMultipliers(best[0], found, parameters)
 
 
 def _first_multipliers(problem: Problem) -> Float[Array, "A M"]:
@@ -119,65 +125,59 @@ class NoRepeatSearch:
         self._greedy_start = (self.plans.lower_bound, 0)
         self._multipliers: ArmMultipliers | None = None
         self._search: Search | None = None
-        self._is_relaxation_solved = False
-        self._advice = ""
+        self._trees: list[BranchAndBound] = []  # one for each prior
+        self._is_relaxation_solved, self._finds_plans = False, True
         clock.record(self.lower_bound, self.upper_bound)
 
     @property
     def lower_bound(self) -> float:
+        """What the policy earns at least."""
         return max(self.plans.lower_bound, self._greedy_start[0])
 
     @property
-    def greedy_steps(self) -> int:
-        """Greedy steps before the plans take over, if the value is higher then."""
-        return self._greedy_start[1] if self._greedy_start[0] > self.plans.lower_bound else 0
+    def policy(self) -> NoRepeatVectorPolicy:
+        """The policy of the plans; it begins with greedy steps if that increases the lower bound."""
+        greedy_steps = self._greedy_start[1] if self._greedy_start[0] > self.plans.lower_bound else 0
+        return no_repeat_policy(self.problem, self.plans.of_all_arms, greedy_steps)
 
-    def plan(self) -> Plan:
-        """Search until the bounds are close enough, the time is over, or nothing would change them."""
+    def run(self) -> tuple[Status, Plan | None]:
+        """Return the reason to stop, and the optimal plan if dynamic programming found it."""
         exact = None
         try:
-            reason, exact = self._run()
+            reason = Status.TIME_LIMIT
+            self.plans.look_ahead()
+            for action in self._schedule():
+                if (end := self._ended()) is not None:
+                    reason = end
+                    break
+                if (exact := action()) is not None:
+                    return Status.OPTIMAL, exact
+            else:
+                reason = self._ended() or Status.HEURISTIC
         except KeyboardInterrupt:
             reason = Status.INTERRUPTED
-        if exact is not None:
-            return exact
-        # Being greedy first may be better than the plans, also if they were stopped early.
-        self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
+        else:
+            self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
         self.clock.record(self.lower_bound, self.upper_bound)
-        problem, (lower, upper) = self.problem, self.clock.trace[-1][1:]
-        upper = max(lower, upper)
-        message = f"without repeats no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
-        if problem.binned:
-            message += f", which was planned with rewards in {problem.n_values} bins per arm"
-        if reason != Status.CERTIFIED:
-            message += f" (the requested gap was not reached: {self._advice or reason})"
-        policy = no_repeat_policy(problem, self.plans.of_all_arms, self.greedy_steps)
-        trace = tuple(self.clock.trace)
-        return Plan(policy, problem.horizon, lower, upper, reason, message, trace, by_prior=self.by_prior())
+        return reason, None
 
-    def _run(self) -> tuple[Status, Plan | None]:
-        """Return the reason to stop, and the optimal plan if dynamic programming found it."""
-        self.plans.look_ahead()
+    def _schedule(self) -> Iterator[Callable[[], Plan | None]]:
+        """Yield what to do next, until nothing would change the bounds."""
         for n in rounds_of(self._n_beliefs):
-            if (end := self._ended()) is not None:
-                return end, None
-            self.plans.back_up(n)
-        self._greedy_start = self.plans.greedy_start()
-        self._relax()
-        cycle, idle, before, tried = 0, 0, np.inf, False
-        while (end := self._ended()) is None:
+            yield partial(self._back_up, n)
+        yield self._relax
+        before = np.inf
+        for cycle in itertools.count():
             gap = self.upper_bound - self.lower_bound
-            if gap > (1 - _STALLED) * before and not tried:
-                tried = True
-                if (exact := self._solved_in_the_time_left()) is not None:
-                    return Status.OPTIMAL, exact
-            idle = idle + 1 if gap > (1 - _NOTHING) * before and self._is_relaxation_solved else 0
-            if idle == _IDLE:
-                return Status.HEURISTIC, None
+            if gap > (1 - _STALLED) * before and not self._trees:
+                yield self._solved_in_the_time_left
+                yield self._begin_branching
             before = gap
-            self._cycle(cycle)
-            cycle += 1
-        return end, None
+            yield partial(self._cycle, cycle)
+            for _ in range(1 << cycle if self._trees else 0):
+                if max(tree.gap for tree in self._trees) <= 0:
+                    return
+                yield self._branch
 
     def by_prior(self) -> PriorBounds | None:
         """Return the bounds at any prior; None if all sessions start at one."""
@@ -196,9 +196,7 @@ class NoRepeatSearch:
             information, constant = self._multipliers.information, self._multipliers.constant_term
             linear_terms, weight = information.linear_terms[-1] + constant, float(information.entropy_weights[-1])
             reference = information.prior
-            upper = np.minimum(upper, information.bound(problem.priors, horizon) + problem.priors @ constant)
-            if self._search is not None:
-                upper = np.minimum(upper, self._search.upper_bounds + problem.priors @ constant)
+            upper = np.minimum(upper, self._relaxed_bounds())
         return PriorBounds.over(
             problem, np.concatenate(plans), problem.priors, upper, (best, worst),
             linear_terms[None], np.array([weight]), reference[None],
@@ -209,26 +207,39 @@ class NoRepeatSearch:
         self.clock.record(lower, upper)
         if upper - lower <= self._tolerance(lower):
             return Status.CERTIFIED
-        if self._search is not None and self._search.full:
+        n_bytes = sum(tree.n_bytes for tree in self._trees)
+        if n_bytes > self._memory_limit or (self._search is not None and self._search.full and not self._trees):
             return Status.MEMORY_LIMIT
         return Status.TIME_LIMIT if self.clock.expired else None
 
+    def _back_up(self, n_sessions: int) -> None:
+        """Add the plans of a round of sessions."""
+        self._finds_plans = self.plans.back_up(n_sessions)
+
     def _relax(self) -> None:
         """Find multipliers and the information bound of the relaxed problem together."""
+        self._greedy_start = self.plans.greedy_start()
         if not self.clock.expired:
             self._multipliers = optimize_multipliers(self.problem.upper_problem, stop=lambda: self.clock.expired)
-            self._lower_upper(self._at_start(self._multipliers))
+            self._lower_upper()
 
-    def _at_start(self, found: ArmMultipliers) -> float:
-        """Return the upper bound at the initial belief, averaged over the priors."""
-        problem = self.problem
-        if problem.priors is None or problem.shares is None:
-            return found.at_start * float(problem.weights.sum())
-        each = found.information.bound(problem.priors, problem.horizon) + problem.priors @ found.constant_term
-        return float(problem.shares @ each)
+    def _relaxed_bounds(self) -> Float[Array, "K"]:
+        """Return the upper bounds at the priors: of the relaxation, its search, and branch and bound."""
+        assert self._multipliers is not None
+        problem, information = self.problem, self._multipliers.information
+        priors = problem.weights[None] if problem.priors is None else problem.priors
+        constants = priors @ self._multipliers.constant_term
+        upper = information.bound(priors, problem.horizon) + constants
+        if self._search is not None:
+            upper = np.minimum(upper, self._search.upper_bounds + constants)
+        return np.minimum(upper, [tree.root.bounds[1] for tree in self._trees]) if self._trees else upper
+
+    def _lower_upper(self) -> None:
+        shares = np.ones(1) if self.problem.shares is None else self.problem.shares
+        self.upper_bound = min(self.upper_bound, float(shares @ self._relaxed_bounds()))
 
     def _cycle(self, cycle: int) -> None:
-        """Run trials on the relaxed problem, then more sessions for the plans."""
+        """Run trials on the relaxed problem, then more sessions for the plans, as long as these change a bound."""
         assert self._multipliers is not None
         if self._search is None:
             relaxed = relaxed_problem(self.problem.upper_problem, self._multipliers.multipliers)
@@ -236,49 +247,55 @@ class NoRepeatSearch:
             self._search.look_ahead(self.clock)
             self._search.back_up(self._n_beliefs // 3 + 1)
             self._search.set_information_bounds([self._multipliers.information] * len(self._search.starts))
-        constant = float(self._multipliers.constant_term @ self.problem.weights)
         for _ in range(0 if self._is_relaxation_solved else _BATCHES << cycle):
             if self.clock.expired or self._search.full:
                 break
             tolerance = self._tolerance(self.lower_bound)
             self._is_relaxation_solved = self._search.advance(0.1 * tolerance)
-            self._lower_upper(self._search.upper_bound + constant)
+            self._lower_upper()
             if self._is_relaxation_solved or self.upper_bound - self.lower_bound <= tolerance:
                 break
-        doublings = min(cycle + 1, _WIDE_DOUBLINGS) if self._search.wide else cycle + 1
-        self.plans.back_up(self._n_beliefs << doublings)
-        self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
+        if self._finds_plans:
+            self._back_up(self._n_beliefs << min(cycle + 1, _WIDE_DOUBLINGS if self._search.wide else _MOST_DOUBLINGS))
+            self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
 
-    def _lower_upper(self, bound: float) -> None:
-        self.upper_bound = min(self.upper_bound, bound)
-        self.clock.record(self.lower_bound, self.upper_bound)
+    def _begin_branching(self) -> None:
+        """Plant a tree at every prior, whose multipliers begin at those of the relaxation."""
+        assert self._multipliers is not None
+        problem = self.problem.upper_problem
+        starts = problem.weights[None] if problem.priors is None else problem.priors
+        plans = None if self.problem.binned else self.plans
+        found = self._multipliers.multipliers, self._multipliers.parameters
+        self._trees = [BranchAndBound(problem, start, found, plans, lambda: self.clock.expired) for start in starts]
+
+    def _branch(self) -> None:
+        """Expand some leaves, each of the tree whose gap weighs most."""
+        shares = np.ones(1) if self.problem.shares is None else self.problem.shares
+        for _ in range(_EXPANSIONS):
+            if self.clock.expired:
+                break
+            self._trees[int(np.argmax(shares * [min(tree.gap, 1e300) for tree in self._trees]))].improve()
+        self._lower_upper()
 
     def _solved_in_the_time_left(self) -> Plan | None:
-        """Return the optimal plan if dynamic programming fits into the time that is left; keep what would help."""
+        """Return the optimal plan if dynamic programming fits into the time that is left.
+
+        If rewards are binned, lower the upper bound to the exact value with the most observations that fit.
+        """
         problem = self.problem
         if problem.priors is not None:
-            self._advice = "the relaxation of the constraint leaves this gap, and Exact supports one prior only"
             return None
-        if problem.binned:
-            self._solve_upper_problem()
-            return None
-        needed = n_states(problem)
-        if needed > MOST_STATES:
-            self._advice = (
-                f"the relaxation of the constraint leaves this gap, and Exact would need {needed:.3g} states, more "
-                f"than {MOST_STATES:.0e}: plan fewer arms or steps"
-            )
-            return None
-        seconds = seconds_needed(problem)
-        self._advice = f"Exact over {needed:.3g} states would take about {seconds:.0f} s more: raise the time limit"
-        return None if seconds > self.clock.seconds_left else plan_exactly(problem, self.clock)
+        if not problem.binned:
+            return plan_exactly(problem, self.clock) if self._fits(problem) else None
+        for above in map(problem.informative, _UPPER_BINS):
+            if self._fits(above):
+                stages = optimal_values(above, self.clock)
+                if stages is not None:
+                    self.upper_bound = min(self.upper_bound, float(stages[0][0]))
+                break
+        return None
 
-    def _solve_upper_problem(self) -> None:
-        """Lower the upper bound to the exact value with more informative observations, if that takes little time."""
-        above = self.problem.upper_problem
-        if n_states(above) <= MOST_STATES and seconds_needed(above) <= self.clock.seconds_left:
-            stages = optimal_values(above, self.clock)
-            if stages is not None:
-                self._lower_upper(float(stages[0][0]))
-                return
-        self._advice = "the relaxation of the constraint leaves this gap, and its exact solution does not fit"
+    def _fits(self, problem: Problem) -> bool:
+        """Whether dynamic programming fits into the memory limit and the time that is left."""
+        fits = STATE_BYTES * n_states(problem) <= self._memory_limit
+        return fits and seconds_needed(problem) <= self.clock.seconds_left

@@ -34,7 +34,7 @@ def best_sequences(
     first step, the rest of a sequence is among those that are compared then, so choosing anew at every step earns no
     less than was predicted.
     """
-    if problem.is_uniform:
+    if problem.is_uniform or steps == 1:
         left = np.where(played, -np.inf, gains)
         sequences = np.argpartition(-left, steps - 1, axis=1)[:, :steps]
         return sequences, np.take_along_axis(left, sequences, axis=1).sum(axis=1)
