@@ -104,3 +104,12 @@ def test_arguments_are_checked_before_anything_is_written(arguments, message, tm
     with pytest.raises((ValueError, OSError), match=message):
         lmab.export_pomdp(**given)
     assert not (tmp_path / "a.pomdp").exists()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_probabilities_of_going_on_are_at_most_1_whatever_rounding_does(seed, tmp_path):
+    rng, path = np.random.default_rng([seed, 47]), tmp_path / "bandit.pomdp"
+    bandit = lmab.LatentBandit.categorical([0.5, 0.5], rng.dirichlet(np.full(5, 0.7), (2, 9)), np.arange(5))
+    lmab.export_pomdp(bandit, 2, path)
+    moves = [float(line.split()[-1]) for line in path.read_text().splitlines() if line.startswith("T:")]
+    assert max(moves) == 1.0

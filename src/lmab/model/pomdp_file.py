@@ -55,7 +55,7 @@ def export_pomdp(
 def _lines(bandit: LatentBandit, rewards: Categorical, horizon: int, discount: float) -> Iterator[str]:
     n_types, n_arms, end = bandit.n_types, bandit.n_arms, horizon * bandit.n_types
     stays = bandit.channel()
-    goes_on = stays.sum(axis=2)  # (M, A)
+    goes_on = np.minimum(stays.sum(axis=2), 1.0)  # (M, A); solvers refuse probabilities that rounding puts above 1
     shown = np.divide(
         stays, goes_on[..., None], out=np.full_like(stays, 1 / stays.shape[2]), where=goes_on[..., None] > 0
     )
