@@ -92,8 +92,13 @@ def test_the_search_without_repeats_brackets_the_optimum(seed, monkeypatch):
 def test_rounds_grow_until_many_arms_take_the_memory(wide, rounds, monkeypatch):
     monkeypatch.setattr(search_module, "_WIDE", 100 if wide else 1 << 16)
     monkeypatch.setattr(module, "_BATCHES", 1)
-    asked = []
-    monkeypatch.setattr(module.NoRepeatPlans, "back_up", lambda self, n: asked.append(n) or len(asked) < 5)
+    asked: list[int] = []
+
+    def back_up(self, n):
+        asked.append(n)
+        return len(asked) < 5
+
+    monkeypatch.setattr(module.NoRepeatPlans, "back_up", back_up)
     problem = Problem.of(lmab.random_bandit(3, 8, rng=1), 4, repeats=False)
     options = {"tolerance": lambda lower: 1e-9, "n_beliefs": 4, "seed": 0, "memory_limit": 1e9}
     search = module.NoRepeatSearch(problem, Clock(60.0), **options)

@@ -26,9 +26,9 @@ from .problem import BINS, Problem, Step
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
 _CHUNK = 1 << 22  # scores computed at once
 _WALKED = 20_000  # histories of one step that are walked to bound a policy from below
-LOOKS = 3  # first steps at which the policy of a plan for many priors looks ahead
+LOOKS = 3  # first steps with a lookahead, of the policy of a plan for many priors
 _AHEAD = 2  # rewards that it looks ahead there, at most
-_TRIED = 8  # arms that it tries there: those with which the plans that are worth most begin
+_TRIED = 8  # first arms of the best plans, which it compares there
 _LOOKED = 1 << 21  # multiplications that looking ahead may take at a belief
 
 
@@ -38,7 +38,7 @@ _STEP_NAMES = ("payoffs", "tables", "step_tables")  # of these arrays in files
 
 
 class PlannedPolicy(BeliefPolicy):
-    """A belief policy for a known horizon that has a value for each arm at each step.
+    """Belief policy for a known horizon with a value for each arm at each step.
 
     `bins` is the number of bins per arm into which continuous rewards are cut to compute these values. `steps` holds
     the payoffs, the tables and their numbers by steps to go (see `Problem`) if they depend on the step.
@@ -100,14 +100,14 @@ class PlannedPolicy(BeliefPolicy):
 
     @abstractmethod
     def arm_values(self, state: State) -> Float[Array, "n A"]:
-        """The value of each arm now: the expected reward until the horizon, times the sum of the belief's entries."""
+        """Return the expected reward until the horizon after each arm, times the sum of the belief's entries."""
 
     def tree(self, depth: int = 3) -> Tree:
-        """The first `depth` steps of the session: arms, rewards and beliefs. A notebook shows it as a picture."""
+        """Return the first `depth` steps of the session: arms, rewards and beliefs. Notebooks draw it."""
         return grow(self, self.bandit, min(check_count("depth", depth), self.horizon))
 
     def graph(self, *, max_nodes: int = 1_000_000) -> PolicyGraph:
-        """The same decisions as a graph, for discrete rewards; a step of the graph takes well under a microsecond."""
+        """Return the same decisions as a graph, for discrete rewards."""
         return extract(self, self.bandit, self.horizon, check_count("max_nodes", max_nodes))
 
     def _remaining(self, state: State) -> int:
@@ -115,20 +115,10 @@ class PlannedPolicy(BeliefPolicy):
 
 
 class DepthPolicy(PlannedPolicy):
-    """A planned policy that looks `depth` rewards ahead at every step; `optimistic`: then the type counts as known."""
+    """Policy with a lookahead of `depth` rewards at every step; `optimistic`: the type counts as known afterwards."""
 
-    def __init__(
-        self,
-        bandit: LatentBandit,
-        *,
-        horizon: int,
-        depth: int = 1,
-        bins: int = BINS,
-        optimistic: bool = False,
-        type_prior: TypePrior | None = None,
-        steps: StepArrays | None = None,
-    ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
+    def __init__(self, bandit: LatentBandit, *, depth: int = 1, optimistic: bool = False, **options: Any) -> None:
+        super().__init__(bandit, **options)
         self.depth, self.optimistic = check_count("depth", depth, minimum=0), bool(optimistic)
 
     def record(self) -> files.Record:
@@ -138,7 +128,7 @@ class DepthPolicy(PlannedPolicy):
 
 
 class NoRepeatPolicy(PlannedPolicy):
-    """A planned policy that plays no arm twice. A session remembers its belief, then a 1 for every arm played."""
+    """Planned policy that plays each arm at most once. The memory is the belief, then a 1 for every arm played."""
 
     repeats = False
 
@@ -167,25 +157,16 @@ class NoRepeatPolicy(PlannedPolicy):
 
 
 class TablePolicy(PlannedPolicy):
-    """A table of values for every step.
+    """Table of values for every step.
 
     The memory of a session is its belief, then the codes of its observations (sorted unless steps differ), then a 1
-    where the table does not cover the session, because something is known from earlier sessions of the person. A step
-    whose reward is not known has the code D + arm, with D the number of codes; D + A stands for an arm that the policy
-    does not know. A lookahead decides where the table does not cover the session.
+    if the table does not cover the session, because it began at another prior. A step whose reward is not known has
+    the code D + arm, with D the number of codes; D + A stands for an arm that the policy does not know. A lookahead
+    decides in sessions that the table does not cover.
     """
 
-    def __init__(
-        self,
-        bandit: LatentBandit,
-        values: Float[Array, "states"],
-        *,
-        horizon: int,
-        bins: int = BINS,
-        type_prior: TypePrior | None = None,
-        steps: StepArrays | None = None,
-    ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
+    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], **options: Any) -> None:
+        super().__init__(bandit, **options)
         sizes = self._prepare()
         if len(values) != sum(sizes):
             raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
@@ -258,7 +239,7 @@ class TablePolicy(PlannedPolicy):
         return memory
 
     def _noted(self, state: State, memory: Float[Array, "n K"], codes: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        """The memory with one more code."""
+        """Return the memory with one more code."""
         if state.step < self.horizon:
             notes = memory[:, self.bandit.n_types : -1]
             notes[:, state.step] = codes
@@ -277,14 +258,14 @@ class TablePolicy(PlannedPolicy):
 
 
 class VectorPolicy(PlannedPolicy):
-    """The first arm of the plan that is worth most at the belief: it earns at least that much.
+    """Policy that plays the first arm of the plan with the highest value at the belief; it earns at least that value.
 
-    `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go and `arms` their first arms. Where that
-    arm is not allowed, the allowed arm with the highest mean plus value of the plans afterwards.
+    `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go and `arms` their first arms. If that arm
+    is not allowed, the policy plays the allowed arm with the highest mean plus value of the plans afterwards.
 
-    At the first `looks` steps the policy looks two rewards ahead (one at the last of them, or where two would take
-    long) and compares what the plans are worth there: it earns at least as much, and more where a session begins at a
-    prior that the plans were not made for. After these steps the belief depends less on the prior.
+    At the first `looks` steps the policy looks two rewards ahead (one at the last of them, or if two would take long)
+    and compares the values of the plans there: it earns at least as much, and more if a session begins at a prior
+    that was not planned for. After these steps the belief depends less on the prior.
 
     Examples:
         >>> import lmab
@@ -305,22 +286,14 @@ class VectorPolicy(PlannedPolicy):
         arms: Integer[Array, "K"],
         starts: Integer[Array, "T"],
         *,
-        horizon: int,
-        bins: int = BINS,
-        type_prior: TypePrior | None = None,
-        steps: StepArrays | None = None,
         looks: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
+        super().__init__(bandit, **options)
         self.looks = check_count("looks", looks, minimum=0)
-        if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 1).any():
-            raise InvalidArgument(
-                f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
-            )
-        if vectors.shape != (len(arms), bandit.n_types) or arms.min() < 0 or arms.max() >= bandit.n_arms:
-            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_types}), got {vectors.shape}")
+        check_plans(bandit, vectors, arms, starts, self.horizon, least=1)
         self.vectors, self.arms, self.starts = vectors, arms, starts
-        self._transposed = [np.ascontiguousarray(self._stage(left).T) for left in range(1, horizon + 1)]
+        self._transposed = [np.ascontiguousarray(self._stage(left).T) for left in range(1, self.horizon + 1)]
 
     def _stage(self, remaining: int) -> Float[Array, "K M"]:
         return self.vectors[self.starts[remaining - 1] : self.starts[remaining]]
@@ -339,7 +312,7 @@ class VectorPolicy(PlannedPolicy):
         return float(people.shares @ values.max(axis=1) - (people.shares @ values).max())
 
     def arm_values(self, state: State) -> Float[Array, "n A"]:
-        """Mean now plus what the plans earn afterwards, for every arm."""
+        """Return the mean now plus the value of the best plans afterwards, for every arm."""
         problem, remaining = self._problem, self._remaining(state)
         beliefs = problem.beliefs(state.memory)
         if remaining == 1:
@@ -349,7 +322,7 @@ class VectorPolicy(PlannedPolicy):
         return kernel("planning").one_step_values(beliefs, step.table, step.means, later)
 
     def compact(self) -> Compact:
-        """The same decisions for one session at a time, in a few microseconds each."""
+        """Return the same decisions for one session at a time, in a few microseconds each."""
         return Compact(self, VectorFastPath(self))
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
@@ -367,7 +340,7 @@ class VectorPolicy(PlannedPolicy):
         return chosen
 
     def _look_ahead(self, beliefs: Float[Array, "n M"], remaining: int, depth: int) -> Integer[Array, "n"]:
-        """The arm after which the plans are worth most, at each belief; equal beliefs are looked at once."""
+        """Return the arm with the highest value of the plans after it, at each belief."""
         _, first, group = np.unique(beliefs, axis=0, return_index=True, return_inverse=True)
         distinct, scores = beliefs[first], max(self._scores(remaining, ahead) for ahead in range(depth + 1))
         block = max(1, _CHUNK // scores)
@@ -376,9 +349,9 @@ class VectorPolicy(PlannedPolicy):
         return np.asarray(np.concatenate(each)[group.ravel()])
 
     def _depth(self, step: int) -> int:
-        """How many rewards to look ahead: the same for all beliefs, so that a session does not depend on others.
+        """Return the number of rewards to look ahead: the same for all beliefs, so that sessions stay independent.
 
-        At most one more than at the next step, where the policy must not do less than this step counts on.
+        It is at most one more than at the next step, which must achieve the value that this step expects of it.
         """
         if step >= self.looks:
             return 0
@@ -388,12 +361,12 @@ class VectorPolicy(PlannedPolicy):
         return max(short, default=0)
 
     def _scores(self, remaining: int, ahead: int) -> int:
-        """How many scores of plans a belief takes, after so many rewards."""
+        """Return the number of plan values that a belief needs after so many rewards."""
         return (_TRIED * self._problem.n_values) ** ahead * len(self._stage(remaining - ahead))
 
     @cached_property
     def _all_types(self) -> list[tuple[Float[Array, "D M"], Float[Array, "A M"]]]:
-        """Tables and payoffs of the steps, over all types of the bandit."""
+        """Return tables and payoffs of the steps over all types of the bandit."""
         if self._step_arrays is not None or self.bandit.step_effects is not None:
             problem = self._problem
             pairs = zip(problem.tables, problem.payoffs, strict=True)
@@ -404,7 +377,7 @@ class VectorPolicy(PlannedPolicy):
     def _tried(
         self, beliefs: Float[Array, "n M"], remaining: int, depth: int
     ) -> tuple[Integer[Array, "n c"], Float[Array, "n c"]]:
-        """The arms whose plans are worth most, rising, and what each is worth when looking `depth` rewards ahead."""
+        """Return the first arms of the best plans, in increasing order, and their values `depth` rewards ahead."""
         columns, arms, begins = self._by_arm[remaining - 1]
         worth = np.maximum.reduceat(beliefs @ columns, begins, axis=1)
         worth = (worth / np.maximum(np.abs(worth).max(axis=1, keepdims=True), SMALL)).round(12)  # ties are by number
@@ -421,7 +394,7 @@ class VectorPolicy(PlannedPolicy):
 
     @cached_property
     def _by_arm(self) -> list[tuple[Float[Array, "M K"], Integer[Array, "k"], Integer[Array, "k"]]]:
-        """For 1, 2, ... steps to go: the plans by their first arm, these arms, and where the plans of each begin."""
+        """Return for 1, 2, ... steps to go the plans by first arm, these arms, and the position of each one's plans."""
         found = []
         for remaining in range(1, self.horizon + 1):
             first = self.arms[self.starts[remaining - 1] : self.starts[remaining]]
@@ -454,10 +427,10 @@ class VectorPolicy(PlannedPolicy):
 
 
 class VectorFastPath:
-    """The decisions of a `VectorPolicy` for one session, without arrays of sessions and masks.
+    """Decisions of a `VectorPolicy` for one session, without arrays of sessions and masks.
 
-    What is rare is left to the policy: a reward that is met for the first time, a belief near the end of the numeric
-    range, and a step at which it looks ahead; the compact form remembers these decisions.
+    Rare cases are left to the policy: a new reward, a belief near the end of the numeric range, and steps with a
+    lookahead; the compact form remembers these decisions.
     """
 
     def __init__(self, policy: VectorPolicy) -> None:
@@ -488,8 +461,27 @@ class VectorFastPath:
         return None
 
 
+def check_plans(
+    bandit: LatentBandit,
+    vectors: Float[Array, "K M"],
+    arms: Integer[Array, "K"],
+    starts: Integer[Array, "T"],
+    horizon: int,
+    *,
+    least: int,
+) -> None:
+    """Raise `InvalidArgument` if the arrays are not plans for 1, 2, ..., H steps, at least `least` for each."""
+    ends = len(starts) == horizon + 1 and starts[0] == 0 and starts[-1] == len(vectors)
+    if not ends or (np.diff(starts) < least).any():
+        raise InvalidArgument(f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}")
+    if vectors.shape != (len(arms), bandit.n_types):
+        raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_types}), got {vectors.shape}")
+    if len(arms) and (arms.min() < 0 or arms.max() >= bandit.n_arms):
+        raise InvalidArgument(f"arms must be in 0..{bandit.n_arms - 1}, got {int(arms.min())}..{int(arms.max())}")
+
+
 def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Integer[Array, "K"]]]) -> VectorPolicy:
-    """The policy of `sets`: vectors over the problem's types and their arms, for 1 step to go, 2, ..., H."""
+    """Return the policy of `sets`: vectors over the problem's types and their arms, for 1, 2, ..., H steps to go."""
     distinct = [_distinct(vectors, arms) for vectors, arms in sets]
     starts = np.cumsum([0, *(len(arms) for _, arms in distinct)])
     vectors = problem.spread(np.concatenate([vectors for vectors, _ in distinct]))
@@ -501,7 +493,7 @@ def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Intege
 def _distinct(
     vectors: Float[Array, "K M"], arms: Integer[Array, "K"]
 ) -> tuple[Float[Array, "J M"], Integer[Array, "J"]]:
-    """Each vector once, in the order they were found."""
+    """Return each vector once, in the order they were found."""
     _, first = np.unique(vectors, axis=0, return_index=True)
     first.sort()
     return vectors[first], arms[first]

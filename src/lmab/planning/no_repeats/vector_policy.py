@@ -1,4 +1,4 @@
-"""NoRepeatVectorPolicy: act by plans that know which arms they may use, no arm twice."""
+"""Policy of plans that carry the arms that they may use, for sessions that play each arm at most once."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from ..._shapes import Array, Bool, Float, Integer
 from ...checks import check_count
 from ...errors import InvalidArgument
 from ...model.bandit import LatentBandit
-from ...model.type_prior import TypePrior
 from ...policies.policy import State, best_allowed, mask_unplayed
 from ..backups import best_columns
-from ..policies import NoRepeatPolicy, StepArrays
-from ..problem import BINS, Problem
+from ..policies import NoRepeatPolicy, check_plans
+from ..problem import Problem
 from .backups import NoRepeatVectors, at_children, own_arms
 
-_TRIED = 6  # arms with the best means, and as many that tell most, compared at a decision
+_TRIED = 6  # arms with the best means, and as many of the most informative ones, compared at a decision
 _ROUNDING = 1e-12  # relative difference of values that counts as none
 _CHUNK = 1 << 22  # numbers computed at once
 
 
 class NoRepeatVectorPolicy(NoRepeatPolicy):
-    """Keep what the best plan, or fixed sequence, of arms not yet played promises: greedily where that does.
+    """Policy that achieves the value of the best plan, or fixed sequence, of the unplayed arms.
 
     `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go, `arms` their first arms and `used` the
-    arms that they may use. The first `greedy_steps` are greedy. Then a decision looks one reward ahead: the arm with
-    the best mean is played if with the plans afterwards it is worth what is promised now, else the best of the plan's
-    first arm, the arms with the best means and those that tell most. Where that arm is not allowed, the best of those
-    that are. The memory of a session is its belief, then a 1 for every arm played.
+    arms that they may use. The first `greedy_steps` are greedy. Then a decision looks one reward ahead: the greedy arm
+    is played if the plans after it keep the value of now; otherwise the best of the plan's first arm, the arms with
+    the best means and the most informative ones; if that arm is not allowed, the best allowed one. The memory of a
+    session is its belief, then a 1 for every arm played.
 
     Examples:
         >>> import lmab
@@ -50,26 +49,18 @@ class NoRepeatVectorPolicy(NoRepeatPolicy):
         used: Bool[Array, "K A"],
         starts: Integer[Array, "T"],
         *,
-        horizon: int,
         greedy_steps: int = 0,
-        bins: int = BINS,
-        type_prior: TypePrior | None = None,
-        steps: StepArrays | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior, steps=steps)
-        if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 0).any():
-            raise InvalidArgument(
-                f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
-            )
-        if vectors.shape != (len(arms), bandit.n_types) or used.shape != (len(arms), bandit.n_arms):
-            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_types}), got {vectors.shape}")
-        if len(arms) and (arms.min() < 0 or arms.max() >= bandit.n_arms):
-            raise InvalidArgument(f"arms must be in 0..{bandit.n_arms - 1}, got {int(arms.min())}..{int(arms.max())}")
+        super().__init__(bandit, **options)
+        check_plans(bandit, vectors, arms, starts, self.horizon, least=0)
+        if used.shape != (len(arms), bandit.n_arms):
+            raise InvalidArgument(f"used must be ({len(arms)}, {bandit.n_arms}), got {used.shape}")
         self.vectors, self.arms, self.used, self.starts = vectors, arms, used, starts
         self.greedy_steps = check_count("greedy_steps", greedy_steps, minimum=0)
 
     def arm_values(self, state: State) -> Float[Array, "n A"]:
-        """Mean now plus what the best plan or sequence earns afterwards; -inf for arms played before."""
+        """Return the mean now plus the value of the best plan or sequence afterwards; -inf for played arms."""
         everything = np.tile(np.arange(self._problem.n_arms), (len(state.memory), 1))
         return np.where(self._played(state), -np.inf, self._values(state, everything))
 
@@ -95,7 +86,7 @@ class NoRepeatVectorPolicy(NoRepeatPolicy):
         return np.where(keeps, greedy, best_allowed(values, ~played))
 
     def _values(self, state: State, tried: Integer[Array, "n c"]) -> Float[Array, "n A"]:
-        """Q-values of the arms tried, -inf for the others."""
+        """Return the Q-values of the arms tried, -inf for the others."""
         problem, remaining, played = self._problem, self._remaining(state), self._played(state)
         beliefs = problem.beliefs(state.memory)
         values = np.full((len(beliefs), problem.n_arms), -np.inf)
@@ -115,17 +106,17 @@ class NoRepeatVectorPolicy(NoRepeatPolicy):
     def _promise(
         self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"], remaining: int
     ) -> tuple[Float[Array, "n"], Integer[Array, "n c"]]:
-        """What the plans are worth now, and the arms to compare."""
+        """Return the value of the plans at each belief, and the arms to compare."""
         problem = self._problem
         mass = beliefs.sum(axis=1, keepdims=True)
         table = problem.step(remaining).table
         shown = beliefs @ table.T
         spread = (beliefs @ (table**2).T - shown**2 / np.where(mass > 0, mass, 1)).reshape(*gains.shape, -1)
-        telling = np.where(played, -np.inf, spread.sum(axis=2))
+        informative = np.where(played, -np.inf, spread.sum(axis=2))
         count = max(1, min(_TRIED, int((~played).sum(axis=1).min(initial=problem.n_arms))))
         greedy = best_columns(gains, count)
         value, own = own_arms(problem, self._plans(remaining), beliefs, played, gains, greedy, remaining)
-        return value, np.column_stack([own, greedy, best_columns(telling, count)])
+        return value, np.column_stack([own, greedy, best_columns(informative, count)])
 
     def _plans(self, remaining: int) -> NoRepeatVectors:
         if remaining < 1:
@@ -155,7 +146,7 @@ class NoRepeatVectorPolicy(NoRepeatPolicy):
 
 
 def no_repeat_policy(problem: Problem, plans: list[NoRepeatVectors], greedy_steps: int) -> NoRepeatVectorPolicy:
-    """The policy of `plans`, for 1 step to go, 2, ..., H."""
+    """Return the policy of `plans`, for 1, 2, ..., H steps to go."""
     starts = np.cumsum([0, *(len(some.arms) for some in plans)])
     vectors = problem.spread(np.concatenate([some.vectors for some in plans]))
     arms = np.concatenate([some.arms for some in plans]).astype(np.int64)
