@@ -11,10 +11,11 @@ from planning_cases import optimal_at
 
 import lmab
 from lmab import LatentBandit
+from lmab.model.dominance import undominated_arms
 from lmab.planning.lookahead import Lookahead
 from lmab.planning.point_based import PointBased
 from lmab.planning.problem import Problem
-from lmab.planning.search import Search, undominated_arms
+from lmab.planning.search import Search
 
 METHODS = {
     "certified": lmab.Certified(gap=1e-5, absolute=1e-6),
@@ -193,7 +194,7 @@ def test_arms_that_are_dropped_are_not_missed(seed):
     shown[3] = shown[:2].mean(axis=0) * (0.9 if seed % 2 else 1.0)  # half of two arms, or what remains of it
     means = rng.random((4, n_types)) - (0.3 if seed % 3 == 0 else 0.0)
     means[3] = means[:2].mean(axis=0) - 0.01
-    kept = undominated_arms(shown.reshape(8, n_types), means, people_leave=True)
+    kept = undominated_arms(shown.reshape(8, n_types), means, has_attrition=True)
     if seed % 2 == 0 or (means >= 0).all():
         assert 3 not in kept
     for belief in rng.dirichlet(np.ones(n_types), 5):

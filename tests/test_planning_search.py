@@ -14,15 +14,17 @@ from reference import planning_search as reference_search
 from seeds import generator
 
 import lmab
+from lmab._kernel import arrays
 from lmab._kernel.compiled import planning as compiled_exact
 from lmab._kernel.compiled import planning as compiled_lookahead
 from lmab._kernel.compiled import planning_search as compiled_search
 from lmab.model.categorical import Categorical
+from lmab.model.dominance import best_somewhere, undominated_arms
 from lmab.planning import search as search_module
 from lmab.planning.exact import Multisets, Sequences, Sets, States, binomials, state_values
 from lmab.planning.policies import vector_policy
 from lmab.planning.problem import Clock, Problem
-from lmab.planning.search import Search, best_somewhere, undominated_arms
+from lmab.planning.search import Search
 from lmab.testing.oracle import small_bandit
 
 GOLDEN = golden_plans.load()
@@ -150,7 +152,7 @@ def proved(module, search, charges, tolerance, work=1 << 30):
         given = (search.starts[0], horizon, upper, tolerance, work)
         reason, upper = module.prove(search.arms, search.prices[0], charges, lower, proof, *given)
         if reason == reference_search.FULL:
-            search.lowers[0] = search_module._more_vectors(lower)
+            search.lowers[0] = arrays.doubled_lower(lower)
     return reason, upper, int(proof.spent[0])
 
 

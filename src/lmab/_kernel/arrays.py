@@ -182,3 +182,88 @@ def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: in
         slot = (slot + 1) & mask
     nodes.slots[slot] = node
     return node
+
+
+def superseded_share(upper: Upper) -> float:
+    """Return the share of points, at the largest stage, that fell and were stored again."""
+    stage = int(upper.counts.argmax())
+    count = int(upper.counts[stage])
+    return np.count_nonzero(upper.drops[stage, :count] >= 0) / count if count else 0.0
+
+
+def renumber_points(nodes: Nodes, before: list[Integer[Array, "_"]]) -> None:
+    """Update the point numbers of nodes; `before` holds, by steps to go, how many earlier points stay."""
+    count = int(nodes.counts[0])
+    steps, points = nodes.steps[:count], nodes.points[:count]
+    for stage, places in enumerate(before):
+        owners = np.flatnonzero((steps == stage) & (points >= 0))
+        points[owners] = places[points[owners]]
+        parents = np.flatnonzero((steps == stage + 1) & (nodes.high[:count, 0] >= 0))
+        for known in (nodes.low, nodes.high):
+            known[parents] = places[known[parents]]
+
+
+def doubled(array: Array) -> Array:
+    """Return the same entries with twice the room along the last axis."""
+    wide = np.empty((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    wide[..., : array.shape[-1]] = array
+    return wide
+
+
+def empty_lower(stages: int, n_types: int, capacity: int) -> Lower:
+    """Return room for vectors."""
+    return Lower(
+        np.empty((stages, n_types, capacity)), np.empty((stages, capacity), np.int64), np.zeros(stages, np.int64)
+    )
+
+
+def doubled_lower(lower: Lower) -> Lower:
+    """Return the vectors with twice the room."""
+    return Lower(doubled(lower.vectors), doubled(lower.arms), lower.counts)
+
+
+def empty_upper(stages: int, n_types: int, capacity: int) -> Upper:
+    """Return room for points."""
+    return Upper(
+        np.empty((stages, n_types, capacity)),
+        np.empty((stages, n_types, capacity), np.float32),
+        np.empty((stages, capacity)),
+        np.zeros(stages, np.int64),
+    )
+
+
+def empty_nodes(count: int, capacity: int, n_types: int, n_arms: int, n_codes: int) -> list[Nodes]:
+    """Return room for the nodes of several trees in one allocation, which takes less time than many small ones."""
+    sizes = (count, capacity)
+    fields: dict[str, Array] = {
+        "beliefs": np.empty((*sizes, n_types)),
+        "upper": np.empty(sizes),
+        "values": np.empty((*sizes, n_arms)),
+        "shares": np.empty((*sizes, n_codes)),
+        "low": np.empty((*sizes, n_arms), np.int32),
+        "high": np.empty((*sizes, n_arms), np.int32),
+        "points": np.empty(sizes, np.int64),
+        "solved": np.empty(sizes, np.bool_),
+        "keys": np.empty(sizes, np.int64),
+        "steps": np.empty(sizes, np.int64),
+        "slots": np.full((count, 1 << (2 * capacity).bit_length()), -1, np.int64),  # at most half full
+        "counts": np.zeros((count, 1), np.int64),
+    }
+    return [Nodes(**{name: array[k] for name, array in fields.items()}) for k in range(count)]
+
+
+def doubled_nodes(nodes: Nodes) -> Nodes:
+    """Return the nodes with twice the room."""
+    sizes = (nodes.beliefs.shape[1], nodes.values.shape[1], nodes.shares.shape[1])
+    [wide] = empty_nodes(1, 2 * len(nodes.upper), *sizes)
+    count = int(nodes.counts[0])
+    for name in set(Nodes._fields) - {"slots", "counts"}:
+        getattr(wide, name)[:count] = getattr(nodes, name)[:count]
+    wide.counts[0] = count
+    mask = len(wide.slots) - 1
+    for node, key in enumerate(nodes.keys[:count].tolist()):
+        slot = key & mask
+        while wide.slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        wide.slots[slot] = node
+    return wide

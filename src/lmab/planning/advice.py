@@ -1,6 +1,6 @@
-"""Advice: what a fitted model tells `plan` about its log and its held-out check.
+"""Advice of a fitted model to `plan`, from its log and its held-out check.
 
-Planning does not know how models are estimated. Whatever is fitted to a log may implement `FittedModel`.
+Planning does not know how models are estimated. Any model that is fitted to a log may implement `FittedModel`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Advice:
-    """What follows for a plan from the log that a model was fitted to; by default nothing."""
+    """Consequences for a plan of the log that a model was fitted to; by default there are none."""
 
     repeats: bool = True  # whether a session may play an arm twice
     repeats_reason: str = ""
@@ -36,10 +36,10 @@ class FittedModel(Protocol):
 
     @property
     def bandit(self) -> LatentBandit:
-        """The model."""
+        """Return the model."""
 
     def advice(self) -> Advice:
-        """Return what follows for a plan from the log."""
+        """Return the consequences of the log for a plan."""
 
     def record(self) -> files.Record:
         """Return the model as a file holds it."""
@@ -58,7 +58,7 @@ class SavedModel:
         return self._record
 
     def restored(self, restore: Callable[[files.Record], Value]) -> Value:
-        """Return what `restore` makes of the record; it is called once."""
+        """Return the value of `restore` for the record; it is called once."""
         if self._value is None:
             self._value = restore(self._record)
         value: Value = self._value

@@ -28,9 +28,9 @@ from .problem import BINS, Bounds, Clock, Plan, Problem
 
 _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 MAX_HORIZON = 10_000
-REPRESENTATIVES = 64  # priors that a plan for people with features is made for; at others it earns 99.9% to 100%
-_PEOPLE = 2_000  # different priors, the most frequent ones, at which bounds are proved one by one where that helps
-_LEAST = 1e-12  # weight of a type in a prior to plan for: the prices of information take its logarithm
+REPRESENTATIVES = 64  # priors that a plan for persons with features is made for; it earns 99.9% to 100% at others
+_PEOPLE = 2_000  # distinct priors, the most frequent ones, at which bounds are proved one by one if that helps
+_LEAST = 1e-12  # weight of a type in a prior to plan for: the information bound takes its logarithm
 _MODEL_ONLY = (
     "the bounds hold for the model alone: the log contradicts the assumption {}, so claims about real sessions are not "
     "supported"
@@ -39,7 +39,7 @@ LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching 
 
 
 class Planner(Protocol):
-    """A way to plan: configuration that knows how to solve. `lmab.plan(..., method=...)` takes any object like this.
+    """Planning method: a configuration that solves problems. `lmab.plan(..., method=...)` takes any such object.
 
     Examples:
         >>> import lmab
@@ -58,14 +58,14 @@ class Planner(Protocol):
     """
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
-        """A plan with bounds that hold, whenever `clock.expired` or Ctrl-C made it stop."""
+        """Return a plan whose bounds hold, whenever `clock.expired` or Ctrl-C stopped it."""
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        """The same for sessions that play each arm at most once."""
+        """Return the same for sessions that play each arm at most once."""
 
 
 class HasBandit(Protocol):
-    """What holds a model, such as an estimate."""
+    """Object that holds a model, such as an estimate."""
 
     @property
     def bandit(self) -> LatentBandit: ...
@@ -87,33 +87,32 @@ def plan(
     bins: int = BINS,
     progress: Callable[[Bounds], None] | None = None,
 ) -> Plan:
-    """Find a near-optimal policy for sessions of `horizon` steps, and prove how good it is.
+    """Return a near-optimal policy for sessions of `horizon` steps, with bounds on the optimum.
 
     Args:
-        bandit: the model to plan for, or what holds one as its `.bandit`; an `Estimate` is kept as `plan.source`.
+        bandit: the model to plan for, or an object that holds one as its `.bandit`; an `Estimate` is kept as
+            `plan.source`.
         horizon: steps per session.
         method: `Certified`, `Exact`, `PointBased`, `Lookahead`, `QMDP`, or a `Planner` of your own. None:
             `Certified()`; but `QMDP()`, which is greedy, for more than 10 steps without repeats on more than 64
-            types, as traits have them: on people held out the search earned no more there, and it takes all of the
-            time limit.
-        time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
-            counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
+            types, as traits have them: on held-out persons the search earned no more there.
+        time_limit: seconds after which the best policy so far is returned, without the first compilation of the
+            kernels. Ctrl-C does the same at once. The bounds hold whenever it stops.
         repeats: False if a session may play each arm at most once: policy and bounds are then for such sessions.
-            `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` searches. None: as in
-            the log of the estimate, so False if no session of it plays an arm twice although several would if the arms
-            were drawn independently; True for a bandit.
+            None: as in the log of the estimate, so False if no session of it plays an arm twice although several
+            would if the arms were drawn independently; True for a bandit.
         arms: labels of the arms to plan with (numbers, if the arms have no labels); the others are played only if
             nothing else is allowed, and their rewards change no belief. None: all but those that were withdrawn before
             the end of the log (`estimate.log_summary.withdrawn`).
-        anyway: plan with the types of an estimate although its held-out check does not support them. Without this, such
+        anyway: plan with the types of an estimate although its held-out check does not support them. Otherwise such
             an estimate gets the plan of the best fixed choice (one arm, or without repeats a list of arms), with
-            `fixed` set and the reason in `verdict`: on held-out people plans of unsupported types lost to it.
-        type_prior: how the types depend on what is known when a session begins; None: that of the estimate, if it has
-            one. The policy then starts from features, and the bounds are means over people.
-        features: those of the people to plan for, n values by column, such as `sessions.features`. None: those of the
-            log that the type prior was learned from, or people drawn as the prior describes them.
-        representatives: where people have more different priors than this, they are grouped into so many while
-            planning. The bounds are for the people themselves.
+            `fixed` set and the reason in `verdict`: plans of unsupported types lost to it on held-out persons.
+        type_prior: distribution of the types given the features of a session; None: that of the estimate, if it has
+            one. The policy then starts from features, and the bounds are means over persons.
+        features: features of the persons to plan for, n values by column, such as `sessions.features`. None: those of
+            the log that the type prior was learned from, or persons drawn as the prior describes them.
+        representatives: number of groups for planning if persons have more distinct priors. The bounds are for the
+            persons themselves.
         bins: values into which continuous rewards are cut, per arm, while planning.
         progress: called with the `Bounds` proved so far, now and then.
 
@@ -129,37 +128,19 @@ def plan(
     whole, source = bandit_of(bandit), bandit if isinstance(bandit, FittedModel) else None
     if type_prior is not None:
         whole = whole.with_type_prior(check_type_prior(type_prior, whole.n_types))
-    advice = Advice() if source is None else source.advice()
-    horizon = _check_horizon(horizon)
-    notes = []
-    if repeats is None:
-        repeats = advice.repeats
-        if not repeats:
-            notes.append(f"no arm is played twice, because {advice.repeats_reason}")
-    if method is None:
-        method = QMDP() if not repeats and horizon > LONG and whole.n_types > MANY else Certified()
+    advice, horizon = Advice() if source is None else source.advice(), _check_horizon(horizon)
+    follows_log, repeats = repeats is None, advice.repeats if repeats is None else repeats
+    method = _default_method(whole, horizon, repeats) if method is None else method
     _check_method(method)
     bins = check_count("bins", bins, minimum=2)
     if not time_limit > 0:
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
     kept = _planned_arms(whole, arms, advice.withdrawn)
     model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
-    if model is not whole and arms is None:
-        notes.append(advice.withdrawn_note.rstrip("."))
-    if advice.contradicted:
-        notes.append(_MODEL_ONLY.format(" and ".join(map(repr, advice.contradicted))))
-    if not repeats and horizon > model.n_arms:
-        raise InvalidArgument(
-            f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}: plan fewer steps, or let "
-            f"arms repeat with repeats=True (at the command line --repeats){''.join(f'; {note}' for note in notes)}"
-        )
-    if advice.longest is not None and horizon > advice.longest:
-        warnings.warn(
-            f"horizon must be at most {advice.longest}, the steps of the longest session of the log, for values that "
-            f"the log supports, got {horizon}: the values of later steps rely on the model alone",
-            LmabWarning,
-            stacklevel=3,  # the caller of `plan`, behind its decorator
-        )
+    notes = [f"no arm is played twice, because {advice.repeats_reason}"] if follows_log and not repeats else []
+    notes += [advice.withdrawn_note.rstrip(".")] if model is not whole and arms is None else []
+    notes += [_MODEL_ONLY.format(" and ".join(map(repr, advice.contradicted)))] if advice.contradicted else []
+    _check_steps(model, horizon, repeats, advice, notes)
     planned = None if model is whole else tuple(kept.tolist())
     if advice.refusal and not anyway:
         fixed = _fixed_choice(whole, kept, horizon, repeats, advice)
@@ -167,8 +148,7 @@ def plan(
     people = _people(model, features)
     problem = replace(_problem(model, horizon, bins, people, representatives), repeats=repeats)
     if isinstance(method, _COMPILED):
-        many = isinstance(method, Certified) and problem.priors is not None  # then it proves what it searches else
-        _warm_up(type(method), many)  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
+        _warm_up(type(method), isinstance(method, Certified) and problem.priors is not None)  # type: ignore[arg-type]
     clock = Clock(time_limit, progress)
     made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
     made = _for_people(made, people, 0 if problem.priors is None else len(problem.priors))
@@ -179,8 +159,29 @@ def plan(
     return _with_notes(made, notes)
 
 
+def _default_method(bandit: LatentBandit, horizon: int, repeats: bool) -> Planner:
+    """Return the planner for problems of this size."""
+    return QMDP() if not repeats and horizon > LONG and bandit.n_types > MANY else Certified()
+
+
+def _check_steps(model: LatentBandit, horizon: int, repeats: bool, advice: Advice, notes: list[str]) -> None:
+    """Raise `InvalidArgument` if there are too few arms; warn if the log has no session as long as the horizon."""
+    if not repeats and horizon > model.n_arms:
+        raise InvalidArgument(
+            f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}: plan fewer steps, or let "
+            f"arms repeat with repeats=True (at the command line --repeats){''.join(f'; {note}' for note in notes)}"
+        )
+    if advice.longest is not None and horizon > advice.longest:
+        warnings.warn(
+            f"horizon must be at most {advice.longest}, the steps of the longest session of the log, for values that "
+            f"the log supports, got {horizon}: the values of later steps rely on the model alone",
+            LmabWarning,
+            stacklevel=4,  # the caller of `plan`, behind its decorator
+        )
+
+
 def _with_notes(made: Plan, notes: list[str]) -> Plan:
-    """The plan with notes at the end of its message."""
+    """Return the plan with notes at the end of its message."""
     return replace(made, message="; ".join([made.message, *notes]))
 
 
@@ -202,7 +203,7 @@ def _planned_arms(
 
 
 def _fixed_choice(whole: LatentBandit, kept: Integer[Array, "K"], horizon: int, repeats: bool, advice: Advice) -> Plan:
-    """The plan that ignores what it sees; with one type, which is all that the log supports, it is optimal."""
+    """Return the plan that ignores rewards; it is optimal with one type, which is all that the log supports."""
     model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
     value = model.best_fixed(horizon, repeats)
     best, others = kept[list(model.ranked_arms(horizon, repeats))], np.array(whole.ranked_arms(1))
@@ -217,7 +218,7 @@ def _fixed_choice(whole: LatentBandit, kept: Integer[Array, "K"], horizon: int, 
 
 
 class _People(NamedTuple):
-    """The people to plan for: their different priors over types, and the share of each."""
+    """Distinct priors over types of the persons to plan for, and the share of each."""
 
     type_prior: TypePrior
     priors: Float[Array, "n M"]
@@ -262,7 +263,7 @@ def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | Non
 
 
 def _for_people(plan: Plan, people: _People | None, n_groups: int) -> Plan:
-    """The plan with means over the people themselves, where it was made for representatives of them."""
+    """Return the plan with bounds averaged over all persons, if it was made for representatives of them."""
     if people is None or plan.by_prior is None or n_groups == len(people.priors):
         return plan
     lower, upper = (float(people.shares @ bounds) for bounds in plan.by_prior.at(people.priors))
@@ -274,7 +275,7 @@ def _for_people(plan: Plan, people: _People | None, n_groups: int) -> Plan:
 
 
 def _check_horizon(horizon: Any) -> int:
-    """Every planner keeps plans for each step to go, so that its limit on time could not hold for any horizon."""
+    """Return the horizon; raise `InvalidArgument` if plans for every number of steps to go would take too long."""
     steps = check_count("horizon", horizon)
     if steps > MAX_HORIZON:
         raise InvalidArgument(

@@ -7,8 +7,29 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .._kernel import kernel
-from .._kernel.arrays import CLOSED, FULL, TINY, Arms, Charges, Lower, Nodes, Price, Upper, add_node, price_bound
+from .._kernel.arrays import (
+    CLOSED,
+    FULL,
+    TINY,
+    Arms,
+    Charges,
+    Lower,
+    Nodes,
+    Price,
+    Upper,
+    add_node,
+    doubled,
+    doubled_lower,
+    doubled_nodes,
+    empty_lower,
+    empty_nodes,
+    empty_upper,
+    price_bound,
+    renumber_points,
+    superseded_share,
+)  # fmt: skip
 from .._shapes import Array, Float, Integer
+from ..model.dominance import best_somewhere, undominated_arms
 from ..model.type_prior import clustered, nearest
 from ..parallel import Threads
 from .backups import Rounds, VectorSet, fixed_arms
@@ -17,8 +38,6 @@ from .information_bound import InformationBound, information_bound, information_
 from .problem import Clock, PriorBounds, Problem
 from .step_model import StepModel
 
-_SAMPLE = 10  # arms looked at before all are
-_ERROR = 1e-13  # A dominance may miss by this much: solver tolerances (1e-7) must not leak into the bounds.
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 800  # unknowns of the linear programs that look for dominated arms: a few seconds in all
 _LEAST = 0.5  # seconds to go below which they are not begun: loading the solver and one program may take as long
@@ -35,131 +54,6 @@ _LONGER, _LONGEST = 4, 3  # batches after which the work on one of them doubles,
 _NEIGHBOURS = 8  # priors that share points and vectors, on average
 _WIDE = 1 << 16  # bytes of a node, of many arms: a tree of those does not grow, and is begun anew where it is full
 _RESERVED = 1 << 27  # bytes that such a tree gets; what is not written to takes no memory
-
-
-def undominated_arms(
-    table: Float[Array, "D M"],
-    means: Float[Array, "A M"],
-    stop: Callable[[], bool] = lambda: False,
-    *,
-    people_leave: bool = False,
-) -> Integer[Array, "K"]:
-    """Arms to keep so that the optimal value stays the same, for every belief and horizon.
-
-    Where people leave, the mixture must keep those whom the arm keeps: of every outcome at least as many in every type
-    where no mean is negative, because those who stay beyond that cost nothing, else exactly as many.
-
-    There is one linear program per arm. When `stop` returns True, the arms that were not yet examined are kept. When
-    none of a sample of arms is dominated, the others are kept without being examined.
-
-    Examples:
-        >>> import numpy as np
-        >>> means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])  # arm 1 pays less than a mixture
-        >>> table = np.stack([1 - means, means], axis=1).reshape(6, 2)
-        >>> undominated_arms(table, means)
-        array([0, 2])
-    """
-    kept = list(range(len(means)))
-    order = np.argsort(means.mean(axis=1), kind="stable")  # the weak ones first
-    sample = order[:: max(1, len(order) // _SAMPLE)]
-    for place, arm in enumerate([*sample.tolist(), *np.setdiff1d(order, sample, assume_unique=True).tolist()]):
-        others = [other for other in kept if other != arm]
-        if stop() or (place == len(sample) and len(kept) == len(means)):
-            break
-        if others and _dominated(table.reshape(len(means), -1, table.shape[1]), means, arm, others, people_leave):
-            kept = others
-    return np.array(kept)
-
-
-def best_somewhere(means: Float[Array, "A M"], stop: Callable[[], bool] = lambda: False) -> Integer[Array, "K"]:
-    """Arms to keep so that the best mean stays the same at every belief: the last step needs no others.
-
-    When `stop` returns True, the arms that were not yet examined are kept.
-
-    Examples:
-        >>> import numpy as np
-        >>> best_somewhere(np.array([[0.9, 0.1], [0.4, 0.4], [0.1, 0.8]]))
-        array([0, 2])
-    """
-    kept = list(range(len(means)))
-    for arm in np.argsort(means.mean(axis=1), kind="stable").tolist():
-        if stop():
-            break
-        others = [other for other in kept if other != arm]
-        if others and _outdone(means, arm, others):
-            kept = others
-    return np.array(kept)
-
-
-def _dominated(
-    channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm: int, others: list[int], people_leave: bool
-) -> bool:
-    """Is there a mixture q and a garbling? Unknown: W[i, y, z], the part of arm i's outcome y that is shown as z.
-
-    For every i the sum over z of W[i, y, z] is q_i whatever y is; the total of q is 1.
-    """
-    n, n_values, n_types = len(others), channels.shape[1], channels.shape[2]
-    unknowns = (n, n_values, n_values)
-    # Garbled outcomes: sum over i, y of W[i, y, z] P[i, y, m] = P[a, z, m]; the last z is implied by the others.
-    shown = np.zeros((n_values, n_types, *unknowns))
-    for z in range(n_values):
-        shown[z, :, :, :, z] = np.moveaxis(channels[others], 2, 0)
-    # Equal mixture weights: sum_z W[i, y, z] - sum_z W[i, y + 1, z] = 0; and q sums to 1 over the outcome 0.
-    equal = np.zeros((n_values - 1, n, *unknowns))
-    for y in range(n_values - 1):
-        equal[y, np.arange(n), np.arange(n), y] = 1
-        equal[y, np.arange(n), np.arange(n), y + 1] = -1
-    total = np.zeros((1, *unknowns))
-    total[0, :, 0] = 1
-    # Means: sum_i q_i R[i, m] >= R[a, m].
-    paid = np.zeros((n_types, *unknowns))
-    paid[:, :, 0, :] = means[others].T[:, :, None]
-    size = n * n_values**2
-    more = people_leave and bool((means >= 0).all())  # to keep more people than the arm does is no harm
-    fixed = shown[:0] if more else shown if people_leave else shown[:-1]
-    equations = np.concatenate([fixed.reshape(-1, size), equal.reshape(-1, size), total.reshape(1, size)])
-    targets = np.concatenate([channels[arm, : len(fixed)].ravel(), np.zeros((n_values - 1) * n), np.ones(1)])
-    below, limits = -paid.reshape(n_types, size), -means[arm]
-    if more:
-        below, limits = np.concatenate([below, -shown.reshape(-1, size)]), np.append(limits, -channels[arm].ravel())
-    found = _solution(below, limits, equations, targets)
-    return found is not None and _holds(
-        found.reshape(unknowns), channels[others], means[others], channels[arm], means[arm], more
-    )
-
-
-def _holds(
-    parts: Float[Array, "n Z Z"],
-    channels: Float[Array, "n Z M"],
-    means: Float[Array, "n M"],
-    channel: Float[Array, "Z M"],
-    mean: Float[Array, "M"],
-    more: bool,
-) -> bool:
-    """Make the solver's answer an exact mixture and garbling, and see whether it still does what it should."""
-    weights = parts.sum(axis=2)
-    mixture = weights.mean(axis=1) / weights.mean(axis=1).sum()
-    garbling = parts / np.where(weights > 0, weights, 1)[:, :, None]
-    garbling[weights == 0] = 1 / parts.shape[2]
-    shown = np.einsum("i,iyz,iym->zm", mixture, garbling, channels)
-    enough = (shown >= channel - _ERROR).all() if more else np.abs(shown - channel).max() <= _ERROR
-    return bool(enough and (mixture @ means >= mean - _ERROR).all())
-
-
-def _outdone(means: Float[Array, "A M"], arm: int, others: list[int]) -> bool:
-    """Has a mixture of the others at least the arm's mean in every type?"""
-    found = _solution(-means[others].T, -means[arm], np.ones((1, len(others))), np.ones(1))
-    return found is not None and bool((found / found.sum() @ means[others] >= means[arm] - _ERROR).all())
-
-
-def _solution(
-    below: Float[Array, "i n"], limits: Float[Array, "i"], equations: Float[Array, "e n"], targets: Float[Array, "e"]
-) -> Float[Array, "n"] | None:
-    """Some x >= 0 with below @ x <= limits and equations @ x = targets, to the solver's tolerance."""
-    from scipy.optimize import linprog
-
-    answer = linprog(np.zeros(below.shape[1]), below, limits, equations, targets, bounds=(0, None), method="highs")
-    return np.maximum(answer.x, 0) if answer.status == 0 else None
 
 
 def _arrays(problem: Problem, rng: np.random.Generator) -> Arms:
@@ -211,9 +105,9 @@ class Search:
         # anything there, and every node would look through them.
         self.group = clustered(self.starts, self.shares, -(-len(self.starts) // _NEIGHBOURS))[2]
         n_groups = int(self.group.max()) + 1
-        self.lowers = [_no_vectors(stages, n_types, _START)]  # of all priors, until trials begin
+        self.lowers = [empty_lower(stages, n_types, _START)]  # of all priors, until trials begin
         self._common = self.lowers[0].counts  # vectors that were there when trials began
-        self.uppers = [_no_points(stages, n_types, max(_START // n_groups, _FEW)) for _ in range(n_groups)]
+        self.uppers = [empty_upper(stages, n_types, max(_START // n_groups, _FEW)) for _ in range(n_groups)]
         self.roots = self._trees(self.starts)
         self.prices = [Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))] * len(self.starts)
         self._found = np.full(len(self.starts), -np.inf)  # lower bounds, from the vectors looked at so far
@@ -230,7 +124,7 @@ class Search:
         capacity = max(room, 4 * problem.horizon)
         if not self.wide:
             capacity = max(2 * _START if len(self.starts) == 1 else min(room, _START), _FEW, 2 * problem.horizon)
-        trees = _empty_trees(len(starts), capacity, len(starts.T), *self._sizes)
+        trees = empty_nodes(len(starts), capacity, len(starts.T), *self._sizes)
         for nodes, start in zip(trees, starts, strict=True):
             add_node(arms, nodes, start, 0, problem.horizon)
         return trees
@@ -285,7 +179,7 @@ class Search:
         for group, lower in enumerate(self.lowers):
             count = int(lower.counts[remaining])
             while count + more > lower.arms.shape[1]:
-                self.lowers[group] = lower = _more_vectors(lower)
+                self.lowers[group] = lower = doubled_lower(lower)
             lower.vectors[remaining, :, count : count + more] = vectors[0].T
             lower.arms[remaining, count : count + more] = vectors[1]
             lower.counts[remaining] += more
@@ -358,7 +252,7 @@ class Search:
                         self.full = True
                         return
                     if reason == FULL:
-                        self.lowers[own], proof = _more_vectors(lower), None
+                        self.lowers[own], proof = doubled_lower(lower), None
 
         self._side_by_side(in_turn, self.group)
 
@@ -380,7 +274,7 @@ class Search:
         run, group = kernel("planning_search").run_trials, int(self.group[root])
         lower, upper, nodes = self.lowers[self._vectors_of(group)], self.uppers[group], self.roots[root]
         reason = run(self.arms, self.prices[root], lower, upper, nodes, self.problem.horizon, tolerance, work)
-        if _share_of_dead_points(upper) > _DEAD:
+        if superseded_share(upper) > _DEAD:
             self._bury_dead_points(group)
         if reason == FULL:
             if self._may_grow(group):
@@ -448,7 +342,7 @@ class Search:
         kept = np.unique(
             np.concatenate(
                 [
-                    undominated_arms(old.table[at], old.means[at], lambda: clock.expired, people_leave=leave)
+                    undominated_arms(old.table[at], old.means[at], lambda: clock.expired, has_attrition=leave)
                     for at in used
                 ]
             )
@@ -536,15 +430,15 @@ class Search:
         own = self._vectors_of(group)
         lower, upper, nodes = self.lowers[own], self.uppers[group], self.roots[root]
         if lower.counts.max() + n_values > lower.arms.shape[1]:
-            self.lowers[own] = _more_vectors(lower)
+            self.lowers[own] = doubled_lower(lower)
         if upper.counts.max() + n_values > upper.drops.shape[1]:
             beliefs, screen, drops, counts = upper
-            self.uppers[group] = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
+            self.uppers[group] = Upper(doubled(beliefs), doubled(screen), doubled(drops), counts)
         if nodes.counts[0] + self.problem.horizon > len(nodes.upper):
             if self.wide:
                 self._begin_anew(nodes)
             else:
-                self.roots[root] = _doubled_nodes(nodes)
+                self.roots[root] = doubled_nodes(nodes)
 
     def _begin_anew(self, nodes: Nodes) -> None:
         """Forget a tree but for its root: what its nodes proved is kept by the points."""
@@ -566,84 +460,4 @@ class Search:
                 array[stage, ..., : len(places)] = array[stage][..., places]
             upper.counts[stage] = len(places)
         for root in np.flatnonzero(self.group == group).tolist():
-            _renumber_points(self.roots[root], places_before)
-
-
-def _share_of_dead_points(upper: Upper) -> float:
-    stage = int(upper.counts.argmax())
-    count = int(upper.counts[stage])
-    return np.count_nonzero(upper.drops[stage, :count] >= 0) / count if count else 0.0
-
-
-def _renumber_points(nodes: Nodes, before: list[Integer[Array, "_"]]) -> None:
-    """Let the nodes of a tree know where points are now; `before` counts, by steps to go, those that stay."""
-    count = int(nodes.counts[0])
-    steps, points = nodes.steps[:count], nodes.points[:count]
-    for stage, places in enumerate(before):
-        owners = np.flatnonzero((steps == stage) & (points >= 0))
-        points[owners] = places[points[owners]]
-        parents = np.flatnonzero((steps == stage + 1) & (nodes.high[:count, 0] >= 0))
-        for known in (nodes.low, nodes.high):
-            known[parents] = places[known[parents]]
-
-
-def _doubled(array: Array) -> Array:
-    """The same entries with twice the room along the last axis."""
-    wide = np.empty((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
-    wide[..., : array.shape[-1]] = array
-    return wide
-
-
-def _no_vectors(stages: int, n_types: int, capacity: int) -> Lower:
-    return Lower(
-        np.empty((stages, n_types, capacity)), np.empty((stages, capacity), np.int64), np.zeros(stages, np.int64)
-    )
-
-
-def _more_vectors(lower: Lower) -> Lower:
-    return Lower(_doubled(lower.vectors), _doubled(lower.arms), lower.counts)
-
-
-def _no_points(stages: int, n_types: int, capacity: int) -> Upper:
-    return Upper(
-        np.empty((stages, n_types, capacity)),
-        np.empty((stages, n_types, capacity), np.float32),
-        np.empty((stages, capacity)),
-        np.zeros(stages, np.int64),
-    )
-
-
-def _empty_trees(count: int, capacity: int, n_types: int, n_arms: int, n_codes: int) -> list[Nodes]:
-    """Room for the nodes of so many trees, side by side: in small pieces fresh memory takes longer to get."""
-    sizes = (count, capacity)
-    fields: dict[str, Array] = {
-        "beliefs": np.empty((*sizes, n_types)),
-        "upper": np.empty(sizes),
-        "values": np.empty((*sizes, n_arms)),
-        "shares": np.empty((*sizes, n_codes)),
-        "low": np.empty((*sizes, n_arms), np.int32),
-        "high": np.empty((*sizes, n_arms), np.int32),
-        "points": np.empty(sizes, np.int64),
-        "solved": np.empty(sizes, np.bool_),
-        "keys": np.empty(sizes, np.int64),
-        "steps": np.empty(sizes, np.int64),
-        "slots": np.full((count, 1 << (2 * capacity).bit_length()), -1, np.int64),  # at most half full
-        "counts": np.zeros((count, 1), np.int64),
-    }
-    return [Nodes(**{name: array[k] for name, array in fields.items()}) for k in range(count)]
-
-
-def _doubled_nodes(nodes: Nodes) -> Nodes:
-    sizes = (nodes.beliefs.shape[1], nodes.values.shape[1], nodes.shares.shape[1])
-    [wide] = _empty_trees(1, 2 * len(nodes.upper), *sizes)
-    count = int(nodes.counts[0])
-    for name in set(Nodes._fields) - {"slots", "counts"}:
-        getattr(wide, name)[:count] = getattr(nodes, name)[:count]
-    wide.counts[0] = count
-    mask = len(wide.slots) - 1
-    for node, key in enumerate(nodes.keys[:count].tolist()):
-        slot = key & mask
-        while wide.slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        wide.slots[slot] = node
-    return wide
+            renumber_points(self.roots[root], places_before)
