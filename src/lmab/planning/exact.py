@@ -11,7 +11,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, check_fields
 from ..errors import InvalidArgument, Status, TooLarge
-from ..policies.policy import State, best_allowed, mask_unplayed
+from ..policies.policy import State
 from .lookahead import (
     LookaheadPolicy,
     NoRepeatLookaheadPolicy,
@@ -162,15 +161,9 @@ def binomials(n_codes: int, horizon: int) -> Integer[Array, "n k"]:
 
 
 class ExactPolicy(TablePolicy):
-    """The optimal policy as a table: the value of every state but those before the last step.
+    """Optimal policy as a table: the value of every state but those before the last step.
 
     The memory of a session is its belief, then the codes of its observations.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> lmab.plan(bandit, horizon=5, method=lmab.Exact()).policy.act_on([(0, 1.0), (0, 0.0)])
-        0
     """
 
     kind = "exact"
@@ -198,24 +191,14 @@ class ExactPolicy(TablePolicy):
             values[off] = lookahead_values(self._problem, beliefs[off], remaining, 1, played=here)
         return values
 
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        if self.repeats:
-            return best_allowed(self.arm_values(state), allowed)
-        played, _ = self._states.played(self._seen(state))
-        return best_allowed(self.arm_values(state), mask_unplayed(played, allowed))
+    def _played(self, state: State) -> Bool[Array, "n A"] | None:
+        return None if self.repeats else self._states.played(self._seen(state))[0]
 
 
 class NoRepeatExactPolicy(ExactPolicy):
-    """The optimal policy without repeats, as the value of every state.
+    """Optimal policy without repeats, as the value of every state.
 
     A session that did play an arm twice, or whose rewards are not all known, goes on with a lookahead.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
-        >>> plan = lmab.plan(bandit, horizon=3, repeats=False)
-        >>> plan.status, plan.policy.act_on([(0, 0.0)])
-        ('optimal', 1)
     """
 
     kind = "once-exact"

@@ -12,7 +12,7 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import Count, check_fields
 from ..errors import InvalidArgument, Status
-from ..policies.policy import State, best_allowed, mask_unplayed
+from ..policies.policy import State
 from .information_bound import information_bound
 from .no_repeats.sequences import best_of_known_type, best_sequences, sum_of_best
 from .policies import DepthPolicy, NoRepeatPolicy, PlannedPolicy, policy_lower_bound
@@ -25,52 +25,25 @@ _MOST_WORK = 10**8, 10**9  # expanded observations of the largest depth, with an
 
 
 class LookaheadPolicy(DepthPolicy):
-    """Act as if the session observed `depth` more rewards and then stayed with one arm.
+    """Policy that acts as if the session observed `depth` more rewards and then stayed with one arm.
 
     Depth 0 is greedy without attrition. Each deeper step costs a factor A*Z per decision. With `optimistic` the type
     counts as known afterwards: with depth 0 this is Q-MDP.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> lmab.plan(bandit, horizon=5, method=lmab.planning.Lookahead(2)).policy.act_on([(0, 0.0)])
-        1
     """
 
     kind = "lookahead"
 
     def arm_values(self, state: State) -> Float[Array, "n A"]:
-        """Return the value of each arm now, by the lookahead."""
+        """Return the value of each arm by the lookahead; -inf for arms that may not be played again."""
         beliefs, remaining = self._problem.beliefs(state.memory), self._remaining(state)
-        return lookahead_values(self._problem, beliefs, remaining, self.depth, optimistic=self.optimistic)
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.arm_values(state), allowed)
-
-
-class NoRepeatLookaheadPolicy(NoRepeatPolicy, DepthPolicy):
-    """Look `depth` rewards ahead among the unplayed arms, then value the best fixed sequence of the others.
-
-    The memory of a session is its belief, then a 1 for every arm played. Depth 0 is greedy without repeats.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
-        >>> policy = lmab.plan(bandit, horizon=3, method=lmab.planning.Lookahead(), repeats=False).policy
-        >>> policy.act_on([(1, 1.0)])
-        0
-    """
-
-    kind = "once"
-
-    def arm_values(self, state: State) -> Float[Array, "n A"]:
-        """Return the value of each arm now; -inf for played arms."""
-        beliefs, remaining, played = self._problem.beliefs(state.memory), self._remaining(state), self._played(state)
-        options: dict[str, Any] = {"played": played, "optimistic": self.optimistic}
+        options: dict[str, Any] = {"played": self._played(state), "optimistic": self.optimistic}
         return lookahead_values(self._problem, beliefs, remaining, self.depth, **options)
 
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.arm_values(state), mask_unplayed(self._played(state), allowed))
+
+class NoRepeatLookaheadPolicy(NoRepeatPolicy, LookaheadPolicy):
+    """The same among the unplayed arms, followed by the best fixed sequence of the others; depth 0 is greedy."""
+
+    kind = "once"
 
 
 def lookahead_values(

@@ -20,7 +20,7 @@ from ..model.type_prior import TypePrior
 from ..policies.belief_policies import BeliefPolicy
 from ..policies.graph import PolicyGraph, extract
 from ..policies.histories import Tree, enumerate_histories, grow
-from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed
+from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed, mask_unplayed
 from .problem import BINS, Problem, Step
 
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
@@ -112,6 +112,13 @@ class PlannedPolicy(BeliefPolicy):
 
     def _remaining(self, state: State) -> int:
         return self.horizon - state.step
+
+    def _played(self, state: State) -> Bool[Array, "n A"] | None:
+        """Return the arms that each session played; None if arms may be repeated."""
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        played = self._played(state)
+        return best_allowed(self.arm_values(state), allowed if played is None else mask_unplayed(played, allowed))
 
 
 class DepthPolicy(PlannedPolicy):

@@ -306,6 +306,24 @@ def _best_last(last, child, sums):
 
 
 @part
+def _sums_after(proof, steps, mean, target):
+    """Return the bounds on an arm's Q-value, the rest of the target, the sum of open gaps, and the widest of them."""
+    up, down, rest, gaps, widest, z = mean, mean, target - mean, 0.0, LOW, np.int64(-1)
+    for y in range(proof.uppers.shape[1]):
+        high, low = proof.uppers[steps, y], proof.lowers[steps, y]
+        up += high
+        down += low
+        if proof.done[steps, y]:
+            rest -= high
+        else:
+            rest -= low
+            gaps += high - low
+            if high - low > widest:
+                widest, z = high - low, y
+    return up, down, rest, gaps, z
+
+
+@part
 def _press(arms, price, charges, lower, proof, steps, work, tries):
     """Set the next target for a child of the node; return False if the node is proved, refuted or given up."""
     bounds, place, count = proof.bounds[steps], proof.places[steps, 0], proof.places[steps, 3]
@@ -319,19 +337,7 @@ def _press(arms, price, charges, lower, proof, steps, work, tries):
             proof.places[steps, 0] = place
             _look(arms, price, charges, lower, proof, steps, proof.candidates[steps, place])
         arm = proof.candidates[steps, place]
-        up = down = _dot(arms.means[at], arm, proof.beliefs, steps)
-        rest, gaps, widest, z = target - up, 0.0, LOW, np.int64(-1)
-        for y in range(n_values):
-            high, low = proof.uppers[steps, y], proof.lowers[steps, y]
-            up += high
-            down += low
-            if proof.done[steps, y]:
-                rest -= high
-            else:
-                rest -= low
-                gaps += high - low
-                if high - low > widest:
-                    widest, z = high - low, y
+        up, down, rest, gaps, z = _sums_after(proof, steps, _dot(arms.means[at], arm, proof.beliefs, steps), target)
         if up <= target:
             bounds[1], values[place], place = max(bounds[1], up), LOW, np.int64(-1)
             proof.places[steps, 0] = -1
@@ -348,7 +354,7 @@ def _press(arms, price, charges, lower, proof, steps, work, tries):
                 proof.done[steps, y] = False
             continue
         proof.done[steps, z] = True
-        aim = proof.lowers[steps, z] + rest * widest / gaps
+        aim = proof.lowers[steps, z] + rest * (proof.uppers[steps, z] - proof.lowers[steps, z]) / gaps
         if proof.uppers[steps, z] > aim:
             code, proof.places[steps, 1] = arm * n_values + z, z
             _child(proof.beliefs, steps, arms.table[at], code, proof.beliefs, steps - 1)
