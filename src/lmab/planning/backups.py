@@ -1,8 +1,7 @@
-"""Rounds of backups: simulate sessions, then work out plans at their beliefs, from the last step to the first.
+"""Rounds of backups: simulated sessions, and plans at their beliefs from the last step to the first.
 
-Only a few arms are backed up at each belief: the best of a quick one-step lookahead, and what the plans found so far
-would play. Whatever is tried, each vector is the value of a plan, computed in double precision; single precision only
-chooses what to try.
+Only a few arms are backed up at each belief: the best of a quick one-step lookahead, and the arms of the plans found so
+far. Each vector is the value of a plan, computed in double precision; single precision only chooses the candidates.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _SEVERAL = 16  # priors up to which all sessions begin at them
 _WIDEST = 1e-2  # least size of the law that other priors are drawn from
 _APART = 1 << 54  # between the keys of sessions that start at different priors: more than the keys of all steps sum to
 _MANY, _FEW = 512, 256  # of more arms than this, so many are planned with
-_TELLING = 4  # one of so many of these tells much, the others pay well
+_TELLING = 4  # one of so many of these is chosen for its information, the others for their means
 _DEEP, _BELIEFS = 4, 128  # arms with the best means that each of so many beliefs names
 _LOOKAHEAD, _OWN = 0.45, 0.8  # shares of simulated steps: the lookahead's arm, the plans' own arm; the rest: candidates
 
 
 def fixed_arms(problem: Problem) -> list[VectorSet]:
-    """For 1, 2, ..., H steps to go: one arm for all of them."""
+    """Return the vectors of playing one arm throughout, for 1, 2, ..., H steps to go."""
     return list(problem.fixed_arms)
 
 
@@ -46,17 +45,17 @@ def join(first: VectorSet, second: VectorSet) -> VectorSet:
 
 @dataclass(frozen=True, eq=False)
 class QuickLookahead:
-    """One reward ahead, then one of a few arms for ever: moments of pairs of arms, a product of matrices per belief.
+    """Lookahead of one reward, followed by one of a few arms throughout, by moments of pairs of arms.
 
-    Where people leave, what an arm earns for ever is taken at one horizon and scaled to others: a choice of what to try
-    need not be exact.
+    With attrition, the value of an arm throughout is computed for one horizon and scaled to others: a choice of
+    candidates need not be exact.
     """
 
     means: Float[Array, "M A"]
     ends: Float[Array, "M K"]
     pairs: Float[Array, "z M AK"]  # probability of a value of one arm times the mean of the other
-    lengths: Float[Array, "T"]  # steps that a session still has, by steps to go
-    whole: bool  # `pairs` holds all values, because people leave; else all but the last, which is what the others leave
+    lengths: Float[Array, "T"]  # expected number of steps of a session, by steps to go
+    whole: bool  # `pairs` holds all values (attrition); otherwise all but the last, which is the rest
 
     @classmethod
     def of(cls, problem: Problem) -> QuickLookahead:
@@ -75,7 +74,7 @@ class QuickLookahead:
         return cls(single(means.T), single(each.T), moments, lengths, whole)
 
     def values(self, beliefs: Float[Array, "n M"], remaining: int) -> Float[Array, "n A"]:
-        """Q-values on beliefs in single precision."""
+        """Return Q-values at beliefs in single precision."""
         gains = beliefs @ self.means
         if remaining == 1:
             return gains
@@ -95,7 +94,7 @@ class QuickLookahead:
 
 
 def _ends(problem: Problem) -> Integer[Array, "K"]:
-    """The arms that are best where most of the weight is, and those with the best means over all."""
+    """Return the best arms of the most frequent types, and the arms with the best means overall."""
     means = problem.means if problem.is_uniform else problem.always(problem.horizon)
     share = np.bincount(means.argmax(axis=0), problem.weights, problem.n_arms)
     best = np.argsort(-share, kind="stable")[: _ENDS * 3 // 4]
@@ -104,11 +103,10 @@ def _ends(problem: Problem) -> Integer[Array, "K"]:
 
 
 def useful_arms(problem: Problem) -> Integer[Array, "K"]:
-    """The arms to plan with: all, or of many those that a plan may need, rising.
+    """Return the arms to plan with, in increasing order: all, or a subset if there are many.
 
-    These are the best where sessions start, the best of every type, the best at beliefs all over, and those that tell
-    most there. Plans with them are plans for all arms, so what they earn is proved; what an arm that is left out would
-    add is not.
+    The subset has the best arms at the start, of every type and at random beliefs, and the most informative arms there.
+    Plans with these arms are plans for all arms, so their values are lower bounds.
     """
     if problem.n_arms <= _MANY:
         return np.arange(problem.n_arms)
@@ -119,16 +117,16 @@ def useful_arms(problem: Problem) -> Integer[Array, "K"]:
     reach = np.concatenate([np.full(1 + n_types, problem.horizon), np.full(_BELIEFS, _DEEP)])
     table = table.reshape(problem.n_arms, -1, n_types)
     spread = sum(beliefs @ (part**2).T - (beliefs @ part.T) ** 2 for part in np.moveaxis(table, 1, 0))
-    paying, telling = _by_rank(beliefs @ means.T, reach), _by_rank(spread, reach)
-    first = np.argsort(-(means @ prior), kind="stable")[: problem.horizon]  # what a fixed sequence needs
+    paying, informative = _by_rank(beliefs @ means.T, reach), _by_rank(spread, reach)
+    first = np.argsort(-(means @ prior), kind="stable")[: problem.horizon]  # for fixed sequences
     count = max(_FEW, 2 * problem.horizon)
-    order = np.concatenate([first, paying[: count - count // _TELLING], telling, paying])
+    order = np.concatenate([first, paying[: count - count // _TELLING], informative, paying])
     found = order[np.sort(np.unique(order, return_index=True)[1])]
     return np.sort(found[:count])
 
 
 def _by_rank(scores: Float[Array, "n A"], reach: Integer[Array, "n"]) -> Integer[Array, "A"]:
-    """The columns by their best rank in any row, where a row names about `reach` of them."""
+    """Return the columns in the order of their best rank in any row, if a row names about `reach` of them."""
     ranks = np.empty(scores.shape)
     places = np.argsort(-scores, axis=1, kind="stable")
     np.put_along_axis(ranks, places, np.arange(scores.shape[1])[None] / reach[:, None], axis=1)
@@ -138,7 +136,7 @@ def _by_rank(scores: Float[Array, "n A"], reach: Integer[Array, "n"]) -> Integer
 def priors_like(
     priors: Float[Array, "K M"], shares: Float[Array, "K"], n: int, rng: np.random.Generator
 ) -> Float[Array, "n M"]:
-    """Other priors of people like these: draws from the Dirichlet law with their mean and their total variance."""
+    """Return draws from the Dirichlet distribution with the mean and the total variance of the priors."""
     mean = shares @ priors
     variance = max(float((shares @ (priors - mean) ** 2).sum()), 1e-12)
     size = max(float((mean * (1 - mean)).sum()) / variance - 1, _WIDEST)
@@ -297,8 +295,8 @@ def backup(
     known: Float[Array, "J M"],
     precision: type = np.float32,
 ) -> VectorSet:
-    """The best plan at each belief that begins with a candidate and goes on with a `later` plan, if `known` has none
-    as good."""
+    """Return the best plan at each belief that begins with a candidate and continues with a `later` plan, if `known`
+    has none as good."""
     n, count = candidates.shape
     columns: Array = np.ascontiguousarray(later.T, precision)
     best, arms = np.empty((n, beliefs.shape[1])), np.empty(n, np.int64)
@@ -324,10 +322,10 @@ def _continued(
     later: Float[Array, "K M"],
     columns: Float[Array, "M K"],
 ) -> Float[Array, "r M"]:
-    """The vector of: this arm, then after each value the `later` plan that is best at the belief it leads to."""
+    """Return the vectors of playing an arm, then after each value the best `later` plan at the belief after it."""
     n_values, step = problem.n_values, problem.step(remaining)
     here = beliefs.astype(columns.dtype)
-    # Scores of the last value are what the others leave, unless people leave too.
+    # Without attrition, the scores of the last value are the rest.
     rest = None if problem.people_leave else (here @ columns)[rows]
     vectors = step.means[arms]
     for z in range(n_values):
@@ -382,7 +380,7 @@ def best_columns(values: Float[Array, "n A"], count: int) -> Integer[Array, "n c
 
 
 def largest(array: Float[Array, "n A K"]) -> Float[Array, "n A"]:
-    """The maximum over the last axis, which is short: entry by entry, several times as fast as `max(axis=2)`."""
+    """Return the maximum over the last, short axis; several times as fast as `max(axis=2)`."""
     best = array[..., 0].copy()
     for place in range(1, array.shape[2]):
         np.maximum(best, array[..., place], out=best)

@@ -58,11 +58,11 @@ def grid_bound(
 
 @dataclass(frozen=True, eq=False)
 class BeliefGrid:
-    """Beliefs whose entries are multiples of 1 / n, and the simplices between them (Freudenthal's triangulation).
+    """Beliefs with entries that are multiples of 1 / n, and the simplices between them (Freudenthal's triangulation).
 
     A belief is represented by its n-fold sums of the last 1, 2, ..., M - 1 entries, which increase. Their floors are a
-    corner of the simplex that contains the belief; raising them one by one, those with the largest fractions first,
-    gives the other corners.
+    corner of the simplex that contains the belief; raising them one by one, the largest fractions first, gives the
+    other corners.
     """
 
     n: int

@@ -65,13 +65,13 @@ class _Run:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the bounds are close enough, or the upper one has reached its goal."""
+        """Return whether the bounds are close enough, or the upper one has reached its goal."""
         reached = self.goal is not None and self.search.upper_bound <= self.goal
         return reached or self.gap <= self.tolerance
 
     @property
     def end(self) -> Status | None:
-        """The reason to stop, or None."""
+        """Return the reason to stop, or None."""
         if self.is_closed:
             return Status.CERTIFIED
         if self.clock.expired:
@@ -97,7 +97,7 @@ _SCHEDULE = (
     _Rule(lambda run: run.batch < 0 and not run.many, lambda run: run.search.advance(run.tolerance, _SHORT_TRIAL_WORK)),
     _Rule(lambda run: run.batch < 0, lambda run: run.search.back_up(run.rounds[run.batch])),
     _Rule(lambda run: run.batch < 0 and run.many, lambda run: run.search.prove(run.tolerance, run.clock)),
-    # Then trials, with what pays off in searches that stay open.
+    # Then trials, and the methods that pay off in searches that stay open.
     _Rule(lambda run: run.batch == run.lp_batch, lambda run: run.search.drop_dominated_arms(run.clock)),
     _Rule(
         lambda run: run.has_attrition and run.batch in _GRIDS,
@@ -114,7 +114,7 @@ _SCHEDULE = (
 
 @dataclass(frozen=True)
 class Certified:
-    """Search until upper - lower <= gap * |lower| (or <= `absolute`): a proof that nothing is better by more.
+    """Heuristic search until upper - lower <= gap * |lower| (or <= `absolute`): a proof of near-optimality.
 
     Before the search takes more than `memory_limit` bytes it stops, as it does at the time limit. A search that reaches
     the memory limit before the gap is followed by dynamic programming (`Exact`) if that is possible in the time that is
@@ -124,7 +124,7 @@ class Certified:
     A plan for persons with many priors searches in `threads` threads, None for all cores; the result is the same to the
     bit for any number.
 
-    A relative gap says little when values are near 0 (rewards of both signs): give `absolute` then.
+    Use `absolute` if values are near 0 (rewards of both signs), because a relative gap is not meaningful then.
 
     Examples:
         >>> import lmab

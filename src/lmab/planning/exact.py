@@ -33,13 +33,13 @@ from .problem import Clock, Plan, Problem
 _BLOCK = 1 << 26  # multiplications between two looks at the clock
 _CHUNK = 1 << 20  # codes of states handled at once
 _SAMPLE = 3_000  # states that are solved to estimate the seconds for all
-_SLOWER = 2.0  # times as long each state takes among all, whose values do not fit in the cache
+_SLOWER = 2.0  # factor on the time per state, because the values of all states do not fit in the cache
 STATE_BYTES = 8
 _MOST_BYTES = 1 << 28  # of the states of the more informative observations
 
 
 class States(ABC):
-    """What sessions may have observed after 0, 1, ..., H - 1 steps, as rows of codes in the order of their ranks."""
+    """Observations of sessions after 0, 1, ..., H - 1 steps, as rows of codes in the order of their ranks."""
 
     is_ordered = False  # rows of codes keep the order of the steps; else they are sorted
 
@@ -67,7 +67,7 @@ class States(ABC):
 
     @property
     def total(self) -> int:
-        """The number of states of all steps."""
+        """Return the number of states of all steps."""
         return sum(self.count(step) for step in range(self.horizon))
 
     def children(self, codes: Integer[Array, "n t"]) -> Integer[Array, "n D"]:
@@ -174,7 +174,7 @@ class ExactPolicy(TablePolicy):
         return [self._states.count(step) for step in range(max(self.horizon - 1, 0))]
 
     def arm_values(self, state: State) -> Float[Array, "n A"]:
-        """Return the optimal Q-values times the probability of the observations; those of a lookahead off the table."""
+        """Return the optimal Q-values times the probability of the observations; off the table, of a lookahead."""
         remaining, codes = self._remaining(state), self._seen(state)
         beliefs = self._problem.beliefs(state.memory)
         if remaining <= 2 and self.repeats:
@@ -198,7 +198,7 @@ class ExactPolicy(TablePolicy):
 class NoRepeatExactPolicy(ExactPolicy):
     """Optimal policy without repeats, as the value of every state.
 
-    A session that did play an arm twice, or whose rewards are not all known, goes on with a lookahead.
+    A session that did play an arm twice, or lacks a reward, goes on with a lookahead.
     """
 
     kind = "once-exact"
@@ -210,7 +210,7 @@ class NoRepeatExactPolicy(ExactPolicy):
 
 @dataclass(frozen=True)
 class Exact:
-    """The optimum, by dynamic programming over the states of a session.
+    """Dynamic programming over the states of a session: the optimum.
 
     `max_states` limits the states of all steps together, 8 bytes each, and so the memory; beyond it `plan` raises
     `TooLarge` with the number needed and their size, before anything is computed.

@@ -1,4 +1,4 @@
-"""Information bound: an upper bound on the optimal value that charges for what a session learns.
+"""Information bound: an upper bound on the optimal value that charges for the information of a session.
 
 With t steps to go, at an unnormalised belief x over the types,
 
@@ -40,7 +40,7 @@ class InformationBound:
     prior: Float[Array, "M"]  # rho
     arm_linear_terms: Float[
         Array, "T A M"
-    ]  # linear terms of the bounds on Q-values, whose entropy weight is beta_{t-1}
+    ]  # linear terms of the bounds on Q-values; their entropy weight is beta_{t-1}
 
     def bound(self, x: Float[Array, "*n M"], steps: int) -> Float[Array, "*n"]:
         """Return U_steps at unnormalised beliefs."""
@@ -50,7 +50,7 @@ class InformationBound:
 
     @property
     def at_start(self) -> float:
-        """U_H at the prior, where K is 0: no policy has a higher value."""
+        """Return U_H at the prior, an upper bound on the value of every policy; K is 0 there."""
         return float(self.linear_terms[-1] @ self.prior)
 
 
@@ -99,7 +99,7 @@ class BoundParameters:
 
     @property
     def entropy_weights(self) -> Float[Array, "T K"]:
-        """beta_t, the sums of the increments."""
+        """Return beta_t, the sums of the increments."""
         return np.concatenate([np.zeros_like(self.increments[:1]), np.cumsum(self.increments[1:], axis=0)])
 
 
@@ -122,7 +122,7 @@ class ObservationDivergence:
         self._tables = model.step_tables
 
     def _groups(self, stages: slice) -> list[tuple[int, Array | slice]]:
-        """Return the tables of some stages, and where among these each is used."""
+        """Return the tables of some stages, and the positions of the stages that use each."""
         tables = self._tables[stages]
         if len(self.observations) == 1:
             return [(0, slice(None))]
@@ -366,8 +366,8 @@ def optimize_parameters(
 
     A round takes Blahut-Arimoto steps on the distributions over arms and on the reference distributions, and a gradient
     step on the logarithms of the increments. With `multipliers`, which every play of an arm costs and every session
-    gets back, it also moves these towards one play of every arm; those of arms that are not open stay as they are and
-    are not given back.
+    gets back, it also moves these towards one play of every arm; multipliers of arms that are not open stay as they
+    are and are not given back.
     """
     quick, rho, has_attrition = model.astype(np.float32), priors.astype(np.float32), model.continuation is not None
     step, slowing = _STEP[has_attrition]

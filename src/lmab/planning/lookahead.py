@@ -102,7 +102,7 @@ def _with_arm(played: Bool[Array, "n A"], arms: Integer[Array, "k"]) -> Bool[Arr
 
 
 def _final_payoffs(problem: Problem, remaining: int, optimistic: bool) -> Float[Array, "A M"]:
-    """Return the payoff of each arm now, plus what is added afterwards if that differs between arms."""
+    """Return the payoff of each arm now, plus the later payoffs if these differ between arms."""
     step = problem.step(remaining)
     if optimistic:
         return step.means + step.stays * problem.known.best[remaining - 1]
@@ -156,8 +156,8 @@ def _sequence_values(
 def root_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda: False) -> tuple[float, float]:
     """Return the bounds (lower, upper) of a lookahead of `depth` at the initial belief, averaged over the priors.
 
-    The lower bound holds for the policy: after every reward the best fixed choice is worth at least what was left of
-    the one before.
+    The lower bound holds for the policy: after every reward the best fixed choice is worth at least the rest of the
+    one before.
     """
     if problem.priors is not None:
         found = [(share, *root_bounds(one, depth, stop)) for share, one in problem.each()]
@@ -201,9 +201,9 @@ def tighten_upper_bound(problem: Problem, lower: float, upper: float, clock: Clo
 
 @dataclass(frozen=True)
 class Lookahead:
-    """Plan `depth` rewards ahead, then one fixed arm (or sequence); decide again after every reward.
+    """Lookahead of `depth` rewards, then one fixed arm (or sequence), decided again after every reward.
 
-    Fast, and often near the optimum; `lower` and `upper` are what the lookahead itself proves.
+    Fast, and often near the optimum; `lower` and `upper` are the bounds that the lookahead itself proves.
 
     Examples:
         >>> import lmab
@@ -225,7 +225,7 @@ class Lookahead:
 
 
 def plan_lookahead(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
-    """Return the plan of a lookahead, whose bounds become tighter with the depth as long as there is time."""
+    """Return the plan of a lookahead; its bounds become tighter with the depth as long as there is time."""
     work = problem.n_codes ** (depth if problem.repeats else max(depth, 1))
     if not problem.repeats:
         work *= problem.n_arms
@@ -249,7 +249,7 @@ def plan_lookahead(problem: Problem, clock: Clock, depth: int, name: str) -> Pla
 
 
 def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: str) -> Plan:
-    """Return a plan whose bounds are those that the method found in passing."""
+    """Return a plan with the bounds that its method found in passing."""
     lower, upper = clock.trace[-1][1:]
     rule = "" if problem.repeats else ", no arm twice"
     message = f"{name}{rule}: the lower bound holds for the policy, whose value is usually higher (see lmab.evaluate)"
@@ -261,7 +261,7 @@ def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: 
 
 @dataclass(frozen=True)
 class QMDP:
-    """The value of an arm is its mean now plus the value of knowing the type from the next step on.
+    """Policy that assumes that the type is known from the next step on.
 
     Types are static, so without attrition the second part is the same for every arm, and Q-MDP is the greedy policy.
     With attrition only sessions that continue earn the second part, so Q-MDP keeps sessions going. It never plays an

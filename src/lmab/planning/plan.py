@@ -26,7 +26,7 @@ from .lookahead import QMDP, Lookahead
 from .point_based import PointBased
 from .problem import BINS, Bounds, Clock, Plan, Problem
 
-_COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
+_COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners with compiled kernels
 MAX_HORIZON = 10_000
 REPRESENTATIVES = 64  # priors that a plan for persons with features is made for; it earns 99.9% to 100% at others
 _PEOPLE = 2_000  # distinct priors, the most frequent ones, at which bounds are proved one by one if that helps
@@ -58,7 +58,7 @@ class Planner(Protocol):
     """
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
-        """Return a plan whose bounds hold, whenever `clock.expired` or Ctrl-C stopped it."""
+        """Return a plan with bounds that hold whenever `clock.expired` or Ctrl-C stopped it."""
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         """Return the same for sessions that play each arm at most once."""
@@ -233,9 +233,9 @@ def _people(model: LatentBandit, features: Any) -> _People | None:
         return None
     if not prior.columns:
         return _People(prior, model.weights[None], np.ones(1))
-    who = prior.resolve_features(features)
-    assert who is not None
-    each, counts = prior.weights(who.features), who.shares
+    persons = prior.resolve_features(features)
+    assert persons is not None
+    each, counts = prior.weights(persons.features), persons.shares
     each = each.round(12)
     each = np.where((each > 0).any(axis=0), np.maximum(each, _LEAST), 0.0)
     rows, group = np.unique(each, axis=0, return_inverse=True)

@@ -21,19 +21,17 @@ _FIRST = (12, 60)  # sessions of the first rounds: soon there is something to re
 
 @dataclass(frozen=True)
 class PointBased:
-    """PBVI: simulate `n_beliefs` sessions, back up the best plans at their beliefs, last step first; then once more at
-    the beliefs that these plans lead to.
+    """PBVI: backups at the beliefs of `n_beliefs` simulated sessions, then again at the beliefs that these plans reach.
 
-    Without `gap` this is a heuristic: it promises no accuracy, and its bounds say what it proved. With `gap` it adds
-    beliefs, twice as many in each round, until upper - lower <= gap * |lower|, which makes it an approximate planning
-    oracle (Definition 2.3 of the paper): the status is then "certified". Its upper bound does not fall with more
-    beliefs. So where rounds bring nothing more and the bounds are still apart, it ends as "heuristic"; `Certified`
-    closes such gaps.
+    Without `gap` this is a heuristic without a guaranteed accuracy. With `gap` it adds beliefs, twice as many in each
+    round, until upper - lower <= gap * |lower|, which makes it an approximate planning oracle (Definition 2.3 of the
+    paper) with status "certified". Its upper bound does not fall with more beliefs: if rounds improve nothing and the
+    bounds are still apart, it ends as "heuristic"; `Certified` closes such gaps.
 
     Args:
         n_beliefs: sessions that are simulated in the last rounds.
         seed: of the simulation.
-        gap: the relative gap that is asked for (with repeats; without, it is only compared); None: none is.
+        gap: the requested relative gap (without repeats it is only compared); None: no gap.
 
     Examples:
         >>> import lmab
@@ -73,13 +71,13 @@ class PointBased:
         return self._judged(plan_no_repeat_points(problem, clock, self.n_beliefs, self.seed))
 
     def _judged(self, plan: Plan) -> Plan:
-        """The plan, certified where its bounds are within the asked gap."""
+        """Return the plan, with status certified if its bounds are within the requested gap."""
         if self.gap is None or plan.upper - plan.lower > self.gap * abs(plan.lower):
             return plan
         return replace(plan, status=Status.CERTIFIED)
 
     def _more(self, problem: Problem, sets: list[VectorSet], clock: Clock, upper: float) -> None:
-        """Rounds of twice as many beliefs each, until the gap is closed, time is up, or three bring nothing."""
+        """Add rounds of twice as many beliefs each, until the gap or the time is over, or three find nothing."""
         assert self.gap is not None
         rounds = Rounds(problem, np.random.default_rng((self.seed, 1)), lambda: clock.expired)
         n, idle, worth = self.n_beliefs, 0, _worth(problem, sets)
@@ -91,7 +89,7 @@ class PointBased:
             clock.record(worth, upper)
 
     def _rounds(self, problem: Problem, sets: list[VectorSet], clock: Clock) -> None:
-        """Put what the rounds find into `sets`, round by round."""
+        """Add the plans of the rounds to `sets`."""
         rounds = Rounds(problem, np.random.default_rng(self.seed), lambda: clock.expired)
         sets[-1] = join(sets[-1], rounds.look_ahead(sets))
         for n in [n for n in _FIRST if n < self.n_beliefs] + [self.n_beliefs] * 2:

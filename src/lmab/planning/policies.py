@@ -167,7 +167,7 @@ class TablePolicy(PlannedPolicy):
     """Table of values for every step.
 
     The memory of a session is its belief, then the codes of its observations (sorted unless steps differ), then a 1
-    if the table does not cover the session, because it began at another prior. A step whose reward is not known has
+    if the table does not cover the session, because it began at another prior. A step without a known reward has
     the code D + arm, with D the number of codes; D + A stands for an arm that the policy does not know. A lookahead
     decides in sessions that the table does not cover.
     """
@@ -198,7 +198,7 @@ class TablePolicy(PlannedPolicy):
         return state.memory[:, width : width + state.step].astype(np.int64)
 
     def _covered(self, state: State) -> Bool[Array, "n"]:
-        """Whether the table covers the session."""
+        """Return whether the table covers the session."""
         return (self._seen(state) < self._problem.n_codes).all(axis=1) & (state.memory[:, -1] == 0)
 
     def _initial_memory(self) -> Float[Array, "K"]:
@@ -308,8 +308,7 @@ class VectorPolicy(PlannedPolicy):
     def value_of_features(self) -> float | None:
         """Return how much features of persons add to the guaranteed value per session; None if there are no features.
 
-        It is the mean over persons of what the plan guarantees each of them, less what it guarantees if every person is
-        taken for the average one.
+        It is the mean over persons of the guaranteed value of each, less the guaranteed value at the mean prior.
         """
         prior = self.type_prior
         people = None if prior is None else prior.resolve_features()

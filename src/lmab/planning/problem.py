@@ -1,4 +1,4 @@
-"""Problem, Clock and Plan: what a planner is given, and what it gives back."""
+"""Problem, clock and plan: the input and the output of planners."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
 _WIDTH = 256  # sets of arms that the search for an order for all types together keeps
 _CHUNK, _NEAR = 1024, 16  # priors at which bounds are computed at once, and known ones that each is compared with
 UPPER_BINS = 24  # of the observations that upper bounds are computed with: .15% above the value on 30 bandits
-BINS = 12  # into which the rewards of an arm are cut while planning, where they are continuous
+BINS = 12  # into which continuous rewards of an arm are cut while planning
 
 
 class Bounds(NamedTuple):
-    """The bounds that were proved after `seconds` seconds.
+    """Bounds that were proved after `seconds` seconds.
 
     Examples:
         >>> import lmab
@@ -61,15 +61,15 @@ class Step(NamedTuple):
     stays: Float[Array, "A M"]  # probability that the session continues
 
 
-Shared = tuple[Float[Array, "_ _"], Float[Array, "_"]]  #: priors over types, and the share of the people with each
+Shared = tuple[Float[Array, "_ _"], Float[Array, "_"]]  #: priors over types, and the share of the persons with each
 
 
 class OutOfTime(Exception):
-    """The time of a run is over, inside a computation that has nothing to show yet."""
+    """End of the time limit inside a computation that has no result yet."""
 
 
 class Clock:
-    """The clock of one run of a planner: it collects the trace, says when time is up and calls `progress`.
+    """Clock of one run of a planner: it collects the trace, enforces the time limit and calls `progress`.
 
     Examples:
         >>> import lmab
@@ -90,17 +90,17 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began."""
         return time.perf_counter() - self._start
 
     @property
     def expired(self) -> bool:
-        """Whether the time limit is reached; the planner then stops and returns what is proved."""
+        """Return whether the time limit is reached; the planner then stops and returns its bounds."""
         return self.seconds >= self.time_limit
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the time limit."""
+        """Return the seconds until the time limit."""
         return self.time_limit - self.seconds
 
     def part(self, share: float, *, lower: float | None = None, upper: float | None = None) -> Clock:
@@ -134,7 +134,7 @@ class _PartOfClock(Clock):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a planner has to solve: M types of positive weight, A arms, Z observations per arm, H steps.
+    """Planning problem: M types of positive weight, A arms, Z observations per arm, H steps.
 
     Payoffs and observations are separate, and both may depend on the step: S payoffs and tables are shared by the
     steps. A pair of arm and observation is one of D = A*Z codes. Values refer to unnormalised beliefs, rows of M
@@ -154,16 +154,16 @@ class Problem:
 
     bandit: LatentBandit
     horizon: int
-    types: Integer[Array, "M"]  # those of positive weight, as numbered in the bandit
+    types: Integer[Array, "M"]  # types of positive weight, as numbered in the bandit
     weights: Float[Array, "M"]
     tables: Float[Array, "S D M"]  # row a*Z + z: P(observation z, the session continues | arm a, type)
     payoffs: Float[Array, "S A M"]  # exact mean rewards, also if the observations are bins of the rewards
     step_tables: Integer[Array, "T"]  # by steps to go 0, ..., H: which of the S entries holds at the step
     edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
     repeats: bool = True  # False: a session plays each arm at most once
-    priors: Float[Array, "K M"] | None = None  # where sessions start, if not all at `weights`, their mean
+    priors: Float[Array, "K M"] | None = None  # of the starts; None: all sessions start at `weights`
     shares: Float[Array, "K"] | None = None  # Share of the sessions that start at each prior.
-    people: Shared | None = None  # the most frequent of all priors, where `priors` are those of groups of people
+    people: Shared | None = None  # the most frequent of all priors, if `priors` are the ones of groups
     has_own_steps: bool = False  # payoffs and tables were given by `with_steps`, not derived from the bandit
 
     @classmethod
@@ -209,7 +209,7 @@ class Problem:
     def with_steps(
         self, payoffs: Float[Array, "S A M"], tables: Float[Array, "S D M"], step_tables: Integer[Array, "T"]
     ) -> Problem:
-        """Return the problem whose step with t steps to go has the payoffs and the table number `step_tables[t]`."""
+        """Return the problem with payoffs and table number `step_tables[t]` at the step with t steps to go."""
         if payoffs.shape != (len(tables), *self.payoffs.shape[1:]) or tables.shape[1:] != self.tables.shape[1:]:
             raise InvalidArgument(
                 f"payoffs and tables must be (S, A, M) and (S, A * Z, M) like {self.payoffs.shape} and "
@@ -241,12 +241,12 @@ class Problem:
 
     @property
     def is_stationary(self) -> bool:
-        """Whether all steps have the same payoffs and observations."""
+        """Return whether all steps have the same payoffs and observations."""
         return len(self.tables) == 1
 
     @property
     def is_uniform(self) -> bool:
-        """Whether the order of arms does not matter if rewards are ignored: equal steps, which no session ends."""
+        """Return whether the order of arms is irrelevant if rewards are ignored: equal steps, no attrition."""
         return self.is_stationary and not self.people_leave
 
     @property
@@ -259,29 +259,29 @@ class Problem:
 
     @property
     def means(self) -> Float[Array, "A M"]:
-        """The payoffs of a stationary problem."""
+        """Return the payoffs of a stationary problem."""
         return self._only.means
 
     @property
     def table(self) -> Float[Array, "D M"]:
-        """The observation likelihoods of a stationary problem."""
+        """Return the observation likelihoods of a stationary problem."""
         return self._only.table
 
     @property
     def stays(self) -> Float[Array, "A M"]:
-        """The probability that a session continues after each arm, in every type, of a stationary problem."""
+        """Return the continuation probabilities of a stationary problem."""
         return self._only.stays
 
     @cached_property
     def mean_step(self) -> Step:
-        """The mean of all steps: for choices that any arrays would make valid, only not as good."""
+        """Return the mean of all steps, for heuristic choices that are valid for any arrays."""
         if self.is_stationary:
             return self._only
         used = self.step_tables[1:]
         return Step(self.payoffs[used].mean(axis=0), self.tables[used].mean(axis=0), self._stays[used].mean(axis=0))
 
     def each(self) -> Iterator[tuple[float, Problem]]:
-        """The problem of the sessions that start at each prior, and their share."""
+        """Yield the share of sessions that start at each prior, and their problem."""
         if self.priors is None or self.shares is None:
             yield 1.0, self
             return
@@ -289,37 +289,37 @@ class Problem:
             yield share, replace(self, weights=prior, priors=None, shares=None)
 
     def among(self, arms: Integer[Array, "K"]) -> Problem:
-        """The problem in which only these arms may be played: what a plan earns there it earns here."""
+        """Return the problem restricted to these arms; a plan for it has the same value here."""
         codes = (arms[:, None] * self.n_values + np.arange(self.n_values)).ravel()
         edges = None if self.edges is None else self.edges[arms]
         return replace(self, tables=self.tables[:, codes], payoffs=self.payoffs[:, arms], edges=edges)
 
     def best_mean(self, vectors: Float[Array, "J M"]) -> float:
-        """What the best vector is worth at the start, on average over the priors."""
+        """Return the value of the best vector at the start, averaged over the priors."""
         if self.priors is None or self.shares is None:
             return float((vectors @ self.weights).max())
         return float(self.shares @ (self.priors @ vectors.T).max(axis=1))
 
     @property
     def of_policy(self) -> dict[str, Any]:
-        """The keyword arguments of every policy for this problem."""
+        """Return the keyword arguments of every policy for this problem."""
         steps = (self.payoffs, self.tables, self.step_tables) if self.has_own_steps else None
         return {"horizon": self.horizon, "bins": self.bins, "steps": steps}
 
     def beliefs(self, memory: Float[Array, "n W"]) -> Float[Array, "n M"]:
-        """The beliefs of sessions over these types; the memory of a state begins with all types of the bandit."""
+        """Return the beliefs over these types; the memory of a state begins with all types of the bandit."""
         if len(self.types) == self.bandit.n_types:  # a part of each row, which is copied at once
             return memory[:, : len(self.types)].copy()
         return np.ascontiguousarray(memory[:, self.types])
 
     @property
     def binned(self) -> bool:
-        """The rewards are continuous: `table` is a garbling of what a session sees."""
+        """Return whether rewards are continuous, so that `table` is a garbling of the observations of a session."""
         return self.edges is not None
 
     @cached_property
     def upper_problem(self) -> Problem:
-        """The problem whose optimal value bounds that of this one: itself, unless its observations are bins."""
+        """Return the problem with an optimal value that is an upper bound: itself, unless its observations are bins."""
         return self.informative(UPPER_BINS) if self.binned else self
 
     def informative(self, bins: int) -> Problem:
@@ -340,14 +340,14 @@ class Problem:
         return replace(self, tables=tables.reshape(len(tables), -1, n_types), edges=None)
 
     def codes(self, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Integer[Array, "n"]:
-        """The row of `table` that each (arm, reward) belongs to."""
+        """Return the row of `table` of each (arm, reward)."""
         if self.edges is None:
             return self.bandit.rewards.codes(arms, rewards).astype(np.int64)  # type: ignore[union-attr]
         return arms * self.n_values + (rewards[:, None] > self.edges[arms]).sum(axis=1)
 
     @property
     def bins(self) -> int:
-        """Into how many bins per arm a policy for this problem cuts rewards; the default where they need no cutting."""
+        """Return the number of bins per arm of policies for this problem; the default if rewards are not binned."""
         return self.n_values if self.binned else BINS
 
     @property
@@ -356,7 +356,7 @@ class Problem:
 
     @property
     def n_codes(self) -> int:
-        """D, the number of pairs of arm and observation."""
+        """Return D, the number of pairs of arm and observation."""
         return self.tables.shape[1]
 
     @property
@@ -365,25 +365,25 @@ class Problem:
 
     @cached_property
     def people_leave(self) -> bool:
-        """Whether a session may end before the horizon: then the columns of an arm's part of `table` sum to `stays`."""
+        """Return whether a session may end before the horizon; the columns of an arm's rows then sum to `stays`."""
         return self.bandit.people_leave
 
     @cached_property
     def step_model(self) -> StepModel:
-        """The payoffs and observation likelihoods by steps to go, which upper bounds are computed from."""
+        """Return the payoffs and observation likelihoods by steps to go, from which upper bounds are computed."""
         return StepModel.of(
             self.payoffs, self.tables, self.horizon, has_attrition=self.people_leave, step_tables=self.step_tables
         )
 
     @cached_property
     def known(self) -> KnownTypeValues:
-        """The values of the best and of the worst policy with 0, 1, ..., H steps to go if the type is known."""
+        """Return the values of the best and the worst policy with 0, 1, ..., H steps to go if the type is known."""
         used = self.step_tables[1:]
         return known_type_values(self.payoffs[used], self._stays[used], self.horizon)
 
     @cached_property
     def fixed_arms(self) -> list[tuple[Float[Array, "_ M"], Integer[Array, "_"]]]:
-        """For 1, 2, ..., H steps to go: the values of playing one arm throughout, and the arms that are undominated."""
+        """Return the values of playing one arm throughout, and the undominated arms, for 1, 2, ..., H steps to go."""
         if self.is_uniform:
             arms = self.last_arms
             return [(remaining * self.means[arms], arms) for remaining in range(1, self.horizon + 1)]
@@ -404,9 +404,9 @@ class Problem:
 
     @cached_property
     def orders(self) -> list[Integer[Array, "A"]]:
-        """Orders in which arms may be played without repeats where people leave: for types, and for all together.
+        """Return orders of arms without repeats, for types and for all together, if the order matters.
 
-        They depend on the bandit and the horizon alone, so that a plan and its policy compare the same ones.
+        They depend on the bandit and the horizon alone, so that a plan and its policy compare the same orders.
         """
         prior = self.bandit.weights[self.types]
         lengths = sorted({1, *(1 << k for k in range(1, self.horizon.bit_length())), self.horizon})
@@ -419,23 +419,23 @@ class Problem:
 
     @cached_property
     def last_arms(self) -> Integer[Array, "K"]:
-        """Arms that may be best at the last step: those no other arm beats, or equals, in every type."""
+        """Return the arms that may be best at the last step: no other arm is at least as good in every type."""
         return _not_outdone(self.step(1).means)
 
     @property
     def starts_at_the_weights(self) -> bool:
-        """Whether all sessions start at the weights of the bandit, so that what it says of itself holds for them."""
+        """Return whether all sessions start at the weights of the bandit, so that its own values hold for them."""
         return self.priors is None and np.array_equal(self.weights, self.bandit.weights[self.types])
 
     @property
     def has_equal_tables(self) -> bool:
-        """Whether the observations of all steps have the same likelihoods, so that their order does not matter."""
+        """Return whether the observations of all steps have the same likelihoods, so that their order is irrelevant."""
         used = self.tables[np.unique(self.step_tables[1:])]
         return bool((used == used[:1]).all())
 
     @property
     def full_information(self) -> float:
-        """An upper bound on the value: that of a known type; without repeats, of a type known after the first step."""
+        """Return an upper bound: the value if the type is known; without repeats, known after the first step."""
         if not self.repeats:
             return float(sum(share * _known_second_step(one) for share, one in self.each()))
         if self.is_uniform and self.starts_at_the_weights:
@@ -444,7 +444,7 @@ class Problem:
 
     @property
     def scale(self) -> float:
-        """The largest sum of rewards in absolute value: what rounding errors are measured against."""
+        """Return the largest absolute sum of rewards, the unit of rounding errors."""
         return self.horizon * float(np.abs(self.payoffs).max())
 
     def best_everywhere(self) -> int | None:
@@ -456,7 +456,7 @@ class Problem:
         return int(best.argmax()) if best.any() else None
 
     def spread(self, vectors: Float[Array, "K M"]) -> Float[Array, "K N"]:
-        """Vectors over the types of positive weight, as vectors over all types of the bandit."""
+        """Return vectors over the types of positive weight as vectors over all types of the bandit."""
         wide = np.zeros((len(vectors), self.bandit.n_types))
         wide[:, self.types] = vectors
         return wide
@@ -488,11 +488,11 @@ def _known_second_step(problem: Problem) -> float:
 
 
 def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:
-    """The rows that no other row beats, or equals and precedes, in every type."""
+    """Return the rows that no other row exceeds, or equals and precedes, in every type."""
     total, everything = values.sum(axis=1), np.arange(len(values))
     best = np.unique(np.append(values.argmax(axis=0), total.argmax()))
     beaten = _at_least(values, best, everything) & (total[best, None] > total)
-    rows, kept = everything[~beaten.any(axis=0)], []  # those beaten by the best ones beat nothing that these do not
+    rows, kept = everything[~beaten.any(axis=0)], []  # rows that the best ones exceed exceed no other rows than these
     for part in np.split(rows, range(_CHUNK, len(rows), _CHUNK)):  # a table of all pairs of many rows would not fit
         at_least = _at_least(values, rows, part)
         at_most = at_least.T if len(part) == len(rows) else _at_least(values, part, rows).T
@@ -503,7 +503,7 @@ def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:
 def _at_least(
     values: Float[Array, "A M"], rows: Integer[Array, "n"], others: Integer[Array, "k"]
 ) -> Bool[Array, "n k"]:
-    """Whether each row is at least each of the others in every type."""
+    """Return whether each row is at least each of the others in every type."""
     found = np.ones((len(rows), len(others)), bool)
     for of_type in values.T:
         found &= of_type[rows, None] >= of_type[others]
@@ -512,16 +512,16 @@ def _at_least(
 
 @dataclass(frozen=True, eq=False)
 class PriorBounds:
-    """What a plan proves at any prior over the types of the bandit.
+    """Bounds of a plan at any prior over the types of the bandit.
 
-    The optimum is a convex function of the prior. Below it lie the plans' vectors. Above it lie the plane of the known
-    type, the information price, and the soft sawtooth between the priors that were planned for (docs/planning.md).
+    The optimum is a convex function of the prior. The plans' vectors are lower bounds. Upper bounds are the plane of
+    the known type, the information bound, and the soft sawtooth between the planned priors (docs/planning.md).
     """
 
     vectors: Float[Array, "J M"]  # Vectors of plans for all steps.
     priors: Float[Array, "K M"]
     upper: Float[Array, "K"]  # at these priors
-    known: Float[Array, "M"]  # what the best and the worst plan earn in every type
+    known: Float[Array, "M"]  # value of the best plan in every type
     worst: Float[Array, "M"]
     planes: Float[Array, "P M"]  # Planes of the information prices, for all steps.
     rates: Float[Array, "P"]  # 0: there is no price
@@ -539,9 +539,9 @@ class PriorBounds:
         rates: Float[Array, "P"],
         references: Float[Array, "P M"],
     ) -> PriorBounds:
-        """From arrays over the types of a problem; `ends` are what the best and the worst plan earn in every type.
+        """Return the bounds from arrays over the types of a problem; `ends` are the best and worst values by type.
 
-        A type that no session can have earns what it may, whatever the plan.
+        Types of weight 0 get the trivial bounds.
         """
         known, worst = (np.full(problem.bandit.n_types, end * problem.scale) for end in (1.0, -1.0))
         known[problem.types], worst[problem.types] = ends
@@ -549,7 +549,7 @@ class PriorBounds:
         return cls(wide(vectors), wide(priors), upper, known, worst, wide(planes), rates, wide(references))
 
     def at(self, priors: Float[Array, "n M"]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
-        """The bounds at other priors: (lower, upper)."""
+        """Return the bounds at other priors: (lower, upper)."""
         lower, upper = (priors @ self.vectors.T).max(axis=1), priors @ self.known
         if (self.rates > 0).all():
             planes = self.planes - self.rates[:, None] * np.log(np.maximum(self.references, TINY))
@@ -561,11 +561,11 @@ class PriorBounds:
         return lower, np.maximum(upper, lower)
 
     def _between(self, priors: Float[Array, "n M"]) -> Float[Array, "n"]:
-        """The soft sawtooth through the nearest priors that were planned for; any of them give a bound."""
+        """Return the soft sawtooth bound of the nearest planned priors; any subset gives a bound."""
         far = np.abs(priors[:, None] - self.priors).sum(axis=2)
         near = np.argpartition(far, min(_NEAR, far.shape[1]) - 1, axis=1)[:, :_NEAR]
         points, drops = self.priors[near], (self.upper - self.priors @ self.known)[near]
-        ratios = priors[:, None] / np.maximum(points, TINY)  # the lowest bound lies where a factor touches a type
+        ratios = priors[:, None] / np.maximum(points, TINY)  # the lowest bound is at one of these factors
         ratios = np.where(ratios < 1e6, ratios, 0.0)
         over = np.maximum(ratios[..., None] * points[:, :, None] - priors[:, None, None], 0.0)
         lowest = (ratios * drops[..., None] + over @ (self.known - self.worst)).min(axis=(1, 2))
@@ -595,13 +595,13 @@ class Plan:
     lower: float
     upper: float
     status: Status  # how the planning ended; equal to its name as text
-    message: str  # what was done and what it means, in a sentence or two
+    message: str  # summary in a sentence or two
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
     source: FittedModel | SavedModel | None = field(repr=False, default=None)  # the fitted model; None for a bandit
     by_prior: PriorBounds | None = field(repr=False, default=None)  # the bounds at any prior; None: one prior for all
     fixed: bool = False  # the plan is the best fixed choice, because held-out sessions support no types
-    verdict: str = ""  # what held-out sessions said about the types of the estimate; empty where nobody asked them
+    verdict: str = ""  # result of the held-out check of the types; empty if there was none
     kept_arms: tuple[int, ...] | None = field(repr=False, default=None)  # numbers of the arms planned with; None: all
 
     def __post_init__(self) -> None:
@@ -609,7 +609,7 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """(upper - lower) / |lower|; 0 where the bounds are equal, infinite where only `lower` is 0."""
+        """Return (upper - lower) / |lower|; 0 if the bounds are equal, infinite if only `lower` is 0."""
         difference = max(self.upper - self.lower, 0.0)
         if difference == 0:
             return 0.0
@@ -617,7 +617,7 @@ class Plan:
 
     @property
     def people_leave(self) -> bool:
-        """Whether the model has people who leave: then the bounds are those of a session until they do."""
+        """Return whether the model has attrition; the bounds are then values until the session ends."""
         model = getattr(self.policy, "bandit", None) or (None if self.source is None else self.source.bandit)
         return getattr(model, "leaving", None) is not None
 
@@ -630,10 +630,9 @@ class Plan:
         return f"{'at most ' if self.people_leave else ''}{self.horizon} steps"
 
     def bounds(self, features: Mapping[str, Any] | None = None) -> Bounds:
-        """The bounds for one person: what the policy earns at least, and no policy exceeds, given the features.
+        """Return the bounds for one person with these features; None: for a person without features.
 
-        `lower` and `upper` of a plan for people with features are means over the people. None: the bounds for somebody
-        of whom nothing is known.
+        `lower` and `upper` of a plan for persons with features are means over the persons.
         """
         seconds = self.trace[-1].seconds if self.trace else 0.0
         if self.by_prior is None:
@@ -701,7 +700,7 @@ class Plan:
 
 
 def policy_of(given: Policy | Plan) -> Policy:
-    """The policy, or the policy of a plan; anything else raises."""
+    """Return the policy, or the policy of a plan; raise `InvalidArgument` for anything else."""
     if isinstance(given, Plan):
         return given.policy
     if isinstance(given, Policy):

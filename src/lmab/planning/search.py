@@ -1,4 +1,4 @@
-"""Search: a lower and an upper bound on the optimum, and the trials that improve both (finite-horizon HSVI)."""
+"""Heuristic search: a lower and an upper bound on the optimum, improved by trials (finite-horizon HSVI)."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _PROOF = 1 << 26  # multiplications spent on a proof: some hundredths of a secon
 _FEW = 128  # points and nodes at first, of one of several roots
 _LONGER, _LONGEST = 4, 3  # batches after which the work on one of them doubles, and how often it does
 _NEIGHBOURS = 8  # priors that share points and vectors, on average
-_WIDE = 1 << 16  # bytes of a node, of many arms: a tree of those does not grow, and is begun anew where it is full
-_RESERVED = 1 << 27  # bytes that such a tree gets; what is not written to takes no memory
+_WIDE = 1 << 16  # bytes of a node beyond which a tree does not grow, and begins anew if it is full
+_RESERVED = 1 << 27  # bytes reserved for such a tree; unused pages take no memory
 
 
 def _arrays(problem: Problem, rng: np.random.Generator) -> Arms:
@@ -87,7 +87,7 @@ def _arrays(problem: Problem, rng: np.random.Generator) -> Arms:
 
 
 class Search:
-    """The bounds at every belief a trial came across. Arrays grow when they are full."""
+    """Bounds at every belief that trials visited. Arrays grow when they are full."""
 
     def __init__(
         self, problem: Problem, seed: int, memory_limit: float = MEMORY_LIMIT, threads: int | None = 1
@@ -101,8 +101,8 @@ class Search:
         self.arms = _arrays(problem, self._rng)
         self.starts = problem.weights[None] if problem.priors is None else problem.priors
         self.shares = np.ones(1) if problem.shares is None else problem.shares
-        # Every prior has a tree of nodes and a price. Neighbours share points and vectors: those of others hardly tell
-        # anything there, and every node would look through them.
+        # Every prior has a tree of nodes and an information bound. Neighbours share points and vectors: distant ones
+        # hardly improve the bounds, and every node would evaluate them.
         self.group = clustered(self.starts, self.shares, -(-len(self.starts) // _NEIGHBOURS))[2]
         n_groups = int(self.group.max()) + 1
         self.lowers = [empty_lower(stages, n_types, _START)]  # of all priors, until trials begin
@@ -113,12 +113,12 @@ class Search:
         self._found = np.full(len(self.starts), -np.inf)  # lower bounds, from the vectors looked at so far
         self._counted = [0] * n_groups  # vectors for all steps that were looked at, by group
         self._batches = 0  # of several roots
-        self._proved: list[tuple[Float[Array, "M"], float]] = []  # upper bounds at the priors of people
+        self._proved: list[tuple[Float[Array, "M"], float]] = []  # upper bounds at the priors of persons
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
             self.add_vectors(remaining, vectors)
 
     def _trees(self, starts: Float[Array, "K M"]) -> list[Nodes]:
-        """The trees of sessions that begin at each of these beliefs."""
+        """Return the trees of sessions that begin at each of these beliefs."""
         problem, arms = self.problem, self.arms
         room = int(min(_RESERVED, self.memory_limit / 4) / self._node_size / len(self.starts))
         capacity = max(room, 4 * problem.horizon)
@@ -131,38 +131,38 @@ class Search:
 
     @property
     def _node_size(self) -> int:
-        """Bytes of a node, about."""
+        """Return the approximate size of a node in bytes."""
         n_arms, n_codes = self._sizes
         return 8 * (len(self.arms.corner.T) + n_codes + 2 * n_arms)
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        """Numbers of arms and of codes."""
+        """Return the numbers of arms and of codes."""
         return self.arms.means.shape[1], self.arms.table.shape[1]
 
     @property
     def wide(self) -> bool:
-        """Whether a node of so many arms takes much memory, and time to open."""
+        """Return whether a node takes much memory, and time to open, because there are many arms."""
         return self._node_size > _WIDE
 
     @property
     def lower_bounds(self) -> Float[Array, "K"]:
-        """What the best plan found so far earns at every prior."""
+        """Return the value of the best plan found so far at every prior."""
         for group, own in enumerate(self.lowers):
             old, count = self._counted[group], int(own.counts[-1])
-            if count > old:  # vectors only come, so those that came before need not be looked at again
+            if count > old:  # vectors are only added, so the earlier ones are known
                 self._found = np.maximum(self._found, (self.starts @ own.vectors[-1, :, old:count]).max(axis=1))
                 self._counted[group] = count
         return self._found
 
     @property
     def upper_bounds(self) -> Float[Array, "K"]:
-        """What no policy can exceed at every prior."""
+        """Return the upper bound at every prior."""
         return np.array([nodes.upper[0] for nodes in self.roots])
 
     @property
     def lower_bound(self) -> float:
-        """What the best plan found so far earns, on average over the priors."""
+        """Return the value of the best plan found so far, averaged over the priors."""
         if len(self.roots) > 1:
             return float(self.shares @ self.lower_bounds)
         [lower] = self.lowers
@@ -170,11 +170,11 @@ class Search:
 
     @property
     def upper_bound(self) -> float:
-        """What no policy can exceed, on average over the priors."""
+        """Return the upper bound, averaged over the priors."""
         return float(self.shares @ self.upper_bounds) if len(self.roots) > 1 else float(self.roots[0].upper[0])
 
     def add_vectors(self, remaining: int, vectors: VectorSet) -> None:
-        """Put plans for `remaining` steps to go under the lower bound, of all priors."""
+        """Add plans for `remaining` steps to go to the lower bounds of all priors."""
         more = len(vectors[1])
         for group, lower in enumerate(self.lowers):
             count = int(lower.counts[remaining])
@@ -185,31 +185,31 @@ class Search:
             lower.counts[remaining] += more
 
     def look_ahead(self, clock: Clock) -> None:
-        """What one step of lookahead proves: from here on no plan is worse."""
+        """Add the vectors of a one-step lookahead at the start: from here on no plan is worse."""
         self._rounds = Rounds(self.problem, self._rng, lambda: clock.expired)
         self.add_vectors(self.problem.horizon, self._rounds.look_ahead(self.sets()))
 
     def back_up(self, n_beliefs: int) -> None:
-        """Backups at the beliefs of simulated sessions."""
+        """Add the vectors of backups at the beliefs of simulated sessions."""
         for remaining, vectors in enumerate(self._rounds.run(self.sets(), n_beliefs), start=1):
             self.add_vectors(remaining, vectors)
 
     def _memory(self, group: int) -> int:
-        """Bytes that the bounds of a group take: its own, so that no thread depends on how far others are."""
+        """Return the bytes of the bounds of one group, so that no thread depends on the progress of others."""
         trees = (self.roots[root] for root in np.flatnonzero(self.group == group))
         own = self.lowers[self._vectors_of(group)]
         return sum(array.nbytes for part in (own, self.uppers[group], *trees) for array in part)
 
     def _may_grow(self, group: int) -> bool:
-        """Whether arrays of a group may double: while they do, both copies are there."""
+        """Return whether arrays of a group may double; both copies exist meanwhile."""
         return 3 * self._memory(group) <= self.memory_limit / len(self.uppers)
 
     def advance(self, tolerance: float, work: int = _WORK) -> bool:
-        """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
+        """Run a batch of trials of a fixed amount of work, independent of the clock; return whether the gap is closed.
 
-        Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so. Of several roots
-        those are worked on whose gaps weigh most, a little on each, and more where many batches did not close them.
-        Groups share nothing that trials change, so each has a thread, and the bits do not depend on how many there are.
+        `full` is set if the arrays are full and may not grow. Of several roots, the ones with the largest weighted
+        gaps are improved, with more work after many batches. Groups share nothing that trials change, so each has a
+        thread, and results do not depend on the number of threads.
         """
         if len(self.roots) == 1:
             return self._trials(0, tolerance, work)
@@ -228,8 +228,10 @@ class Search:
         return self.upper_bound - self.lower_bound <= tolerance
 
     def prove(self, tolerance: float, clock: Clock) -> None:
-        """Prove at every root that nothing is better by more than `tolerance`, or come as far as a fixed amount of work
-        leads: at many roots this takes a fraction of the time of trials, which begin anew after each way."""
+        """Prove at every root that no policy is better by more than `tolerance`, within a fixed amount of work.
+
+        With many roots this takes a fraction of the time of trials, which restart after each path.
+        """
         if self.upper_bound - self.lower_bound <= tolerance:
             return
         arms, horizon, kernels = self.arms, self.problem.horizon, kernel("planning_search")
@@ -257,20 +259,20 @@ class Search:
         self._side_by_side(in_turn, self.group)
 
     def _side_by_side(self, in_turn: Callable[[int], None], groups: Integer[Array, "n"]) -> None:
-        """Do something for every group, the one that is named most often first, so that none waits for it."""
+        """Call a function for every group in threads, the most frequent group first, so that no other waits for it."""
         largest = np.argsort(-np.bincount(groups), kind="stable")[: len(np.unique(groups))]
-        with Threads(self.threads) as threads:  # whoever stops the search here waits for what goes on
+        with Threads(self.threads) as threads:  # an interrupt here waits for the running threads
             threads.each(in_turn, largest.tolist())
 
     def _part_vectors(self) -> None:
-        """From here on every group of neighbours adds its own vectors to those that all have."""
+        """Let every group of neighbours add its own vectors to the common ones from here on."""
         if len(self.lowers) == len(self.uppers):
             return
         self._common, self._counted = self.lowers[0].counts.copy(), self._counted[:1] * len(self.uppers)
         self.lowers = [Lower(*(array.copy() for array in self.lowers[0])) for _ in self.uppers]
 
     def _trials(self, root: int, tolerance: float, work: int) -> bool:
-        """Trials from a root. Returns whether its gap is closed."""
+        """Run trials from a root; return whether its gap is closed."""
         run, group = kernel("planning_search").run_trials, int(self.group[root])
         lower, upper, nodes = self.lowers[self._vectors_of(group)], self.uppers[group], self.roots[root]
         reason = run(self.arms, self.prices[root], lower, upper, nodes, self.problem.horizon, tolerance, work)
@@ -295,7 +297,7 @@ class Search:
 
     @property
     def _step_model(self) -> StepModel:
-        """The payoffs and observations of the arms that the search uses."""
+        """Return the payoffs and observations of the arms that the search uses."""
         problem = self.problem
         return StepModel.of(
             self.arms.means,
@@ -306,7 +308,7 @@ class Search:
         )
 
     def add_grid_bound(self, size: int, clock: Clock) -> None:
-        """Lower the upper bounds at the initial beliefs to those of a grid: they are close if there are few types."""
+        """Lower the upper bounds at the initial beliefs to a grid bound, which is tight if there are few types."""
         if _WEIGHT * size > self.memory_limit:
             return
         found = grid_bound(self._step_model, self.starts, size=size, stop=lambda: clock.expired)
@@ -334,7 +336,7 @@ class Search:
             nodes.upper[0] = min(bound, other)
 
     def drop_dominated_arms(self, clock: Clock) -> None:
-        """Search on without arms that are dominated at every step. Every bound found so far stays valid."""
+        """Continue without arms that are dominated at every step; every bound found so far stays valid."""
         old, n_values = self.arms, self.problem.n_values
         if old.table.shape[1] * n_values > _LARGEST or clock.time_limit - clock.seconds < _LEAST:
             return
@@ -374,7 +376,7 @@ class Search:
         ]
 
     def prove_for(self, people: Float[Array, "n M"], shares: Float[Array, "n"], tolerance: float, clock: Clock) -> None:
-        """Trials from the priors of people, where gaps weigh most first, until the gap of their mean is closed."""
+        """Run trials from the priors of persons, the largest weighted gaps first, until the mean gap is closed."""
         bounds = self.by_prior()
         assert bounds is not None
         lower, upper = bounds.at(people)
@@ -393,7 +395,7 @@ class Search:
             self.roots[root] = tree
 
     def by_prior(self) -> PriorBounds | None:
-        """What is proved at any prior; None where all sessions begin at one."""
+        """Return the bounds at any prior; None if all sessions begin at one."""
         if self.problem.priors is None:
             return None
         starts = np.concatenate(
@@ -411,7 +413,7 @@ class Search:
         )
 
     def sets(self) -> list[VectorSet]:
-        """All plans found, as vectors and first arms, for 1 step to go, 2, ..., H."""
+        """Return all plans found, as vectors and first arms, for 1, 2, ..., H steps to go."""
         found = []
         for t in range(1, self.problem.horizon + 1):
             parts = [slice(int(self._common[t] if i else 0), int(own.counts[t])) for i, own in enumerate(self.lowers)]
@@ -421,11 +423,11 @@ class Search:
         return found
 
     def _vectors_of(self, group: int) -> int:
-        """Which of the sets of vectors the group uses."""
+        """Return the number of the set of vectors that the group uses."""
         return group if len(self.lowers) > 1 else 0
 
     def _grow(self, root: int) -> None:
-        """Double whatever one more trial from the root might fill."""
+        """Double the arrays that one more trial from the root might fill."""
         group, n_values = int(self.group[root]), self.problem.n_values
         own = self._vectors_of(group)
         lower, upper, nodes = self.lowers[own], self.uppers[group], self.roots[root]
@@ -441,7 +443,7 @@ class Search:
                 self.roots[root] = doubled_nodes(nodes)
 
     def _begin_anew(self, nodes: Nodes) -> None:
-        """Forget a tree but for its root: what its nodes proved is kept by the points."""
+        """Delete the nodes of a tree but its root; the points keep their bounds."""
         bound, belief = float(nodes.upper[0]), nodes.beliefs[0].copy()
         nodes.counts[0] = 0
         nodes.slots[:] = -1
@@ -449,8 +451,7 @@ class Search:
         nodes.upper[0] = bound
 
     def _bury_dead_points(self, group: int) -> None:
-        """Close the gaps that points left when they fell and moved to the end. The others keep their order, so what a
-        node has looked at stays a range of them."""
+        """Remove points that fell and were stored again at the end; the others keep their order."""
         upper, places_before = self.uppers[group], []
         for stage, size in enumerate(upper.counts.tolist()):
             alive = upper.drops[stage, :size] < 0

@@ -42,13 +42,13 @@ class StepModel:
 
     @property
     def by_stage(self) -> Float[Array, "H K A M"]:
-        """The payoffs with 1, 2, ..., H steps to go, less the penalties; K is 1 without penalties."""
+        """Return the payoffs with 1, 2, ..., H steps to go, less the penalties; K is 1 without penalties."""
         payoffs = self.payoffs[self.step_tables[1:], None]
         return payoffs if self.penalties is None else payoffs - self.penalties
 
     @property
     def range_of_means(self) -> float:
-        """Difference of the largest and the smallest payoff: the unit of the increments."""
+        """Return the difference of the largest and the smallest payoff, the unit of the increments."""
         return max(float(np.ptp(self.payoffs)), 1e-9)
 
     def with_penalties(self, multipliers: Float[Array, "K A M"] | None) -> StepModel:
@@ -65,6 +65,6 @@ class StepModel:
 
     @property
     def blocks(self) -> list[slice]:
-        """Stages that do not depend on each other: all if no session ends early, otherwise one after the other."""
+        """Return the blocks of independent stages: all if no session ends early, otherwise one after the other."""
         ends = range(1, self.horizon + 1)
         return [slice(1, self.horizon + 1)] if self.continuation is None else [slice(t, t + 1) for t in ends]

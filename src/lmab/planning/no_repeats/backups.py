@@ -1,8 +1,8 @@
-"""Rounds of backups for sessions that play no arm twice: plans that know which arms they may use.
+"""Rounds of backups for sessions without repeats: plans that carry the set of arms that they may use.
 
-With t steps to go, a plan's vector holds where none of the arms that the plan may use was played before. Besides, the
-best fixed sequence of the arms left always holds; where people leave, the best of a few orders of the arms. Each vector
-is the value of a plan, in double precision; single precision only chooses what to try.
+A plan's vector holds if none of these arms was played before. The best fixed sequence of unplayed arms always holds;
+if the order of arms matters, it is the best of a few orders. Each vector is the value of a plan, in double precision;
+single precision only chooses the candidates.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..problem import Problem
 from .sequences import best_sequences, sequence_vectors
 
 _CHUNK = 1 << 21  # numbers computed at once
-_POOL = 20  # arms with the best means, and as many that tell most, that the quick lookahead compares
+_POOL = 20  # arms with the best means, and as many of the most informative ones, that the quick lookahead compares
 _EACH = 4  # candidates from the lookahead, and as many from the means
 _PAIRS = 1 << 26  # numbers in the quick lookahead's table of pairs of arms
-_PAIRED = 200  # arms up to which there is such a table; of more, pairs are worked out for the arms that are compared
+_PAIRED = 200  # arms up to which there is such a table; otherwise pairs are computed for the arms that are compared
 _LOOKAHEAD, _GREEDY, _OWN = 0.25, 0.5, 0.8  # shares of simulated steps; the rest: any candidate
 _GREEDY_FIRST = 0.5  # share of simulated sessions that are greedy up to some step
 
@@ -44,21 +44,21 @@ class NoRepeatVectors:
         return NoRepeatVectors(*(np.concatenate(pair) for pair in pairs))
 
     def conflicts(self, played: Bool[Array, "n A"]) -> Bool[Array, "n K"]:
-        """Which plans may not be used after which arms were played."""
+        """Return which plans use an arm that was played."""
         with np.errstate(all="ignore"):  # OpenBLAS raises false flags on small products of single precision
             return (played.astype(np.float32) @ self.used.T.astype(np.float32)) > 0
 
 
 @dataclass(frozen=True, eq=False)
 class Continuations:
-    """The best thing to do at some beliefs: a plan, or the fixed sequence of the best arms left."""
+    """Best continuation at some beliefs: a plan, or the fixed sequence of the best unplayed arms."""
 
     values: Float[Array, "n"]
     plans: Integer[Array, "n"]  # -1: the sequence
     sequences: Integer[Array, "n t"]
 
     def vectors(self, problem: Problem, known: NoRepeatVectors) -> Float[Array, "n M"]:
-        """Their vectors, in double precision."""
+        """Return their vectors, in double precision."""
         fixed = np.flatnonzero(self.plans < 0)
         vectors = known.vectors[self.plans] if len(known.arms) else np.empty((len(self.plans), len(problem.weights)))
         vectors[fixed] = sequence_vectors(problem, self.sequences[fixed])
@@ -80,7 +80,7 @@ def best_continuations(
     played: Bool[Array, "n A"],
     steps: int,
 ) -> Continuations:
-    """`scores`: of the plans, -inf where they may not be used; `gains`: of the arms, at the belief."""
+    """Return the best continuations, given scores of plans (-inf if they conflict) and gains of arms at the belief."""
     sequences, fixed = best_sequences(problem, beliefs, gains, played, steps)
     if scores.shape[1] == 0:
         return Continuations(fixed, np.full(len(fixed), -1), sequences)
@@ -105,7 +105,7 @@ def at_children(
     precision = beliefs.dtype
     columns, means = later.vectors.T.astype(precision), problem.step(steps).means.T.astype(precision)
     table = problem.step(steps + 1).table
-    each = not problem.is_uniform  # then every child is needed; else the last is what the others leave
+    each = not problem.is_uniform  # otherwise the last child is the rest
     here, rest, rest_gains = beliefs[rows], (beliefs @ columns)[rows], (beliefs @ means)[rows]
     after = played[rows]
     after[np.arange(len(rows)), arms] = True
@@ -171,7 +171,7 @@ def _gains(
     known: NoRepeatVectors,
     steps: int,
 ) -> Bool[Array, "n"]:
-    """Which vectors are worth more at their beliefs than what is known, and not found twice."""
+    """Return which vectors exceed the known plans at their beliefs; each vector is kept once."""
     scores = np.where(known.conflicts(played), -np.inf, beliefs @ known.vectors.T)
     now = best_continuations(problem, beliefs, scores, beliefs @ problem.step(steps).means.T, played, steps).values
     gain = np.einsum("nm,nm->n", vectors, beliefs) - now
@@ -247,13 +247,13 @@ def own_arms(
 
 
 class _QuickLookahead:
-    """One reward ahead, then the best fixed sequence of the arms left, by moments of pairs of arms."""
+    """Lookahead of one reward, followed by the best fixed sequence of unplayed arms, by moments of pairs of arms."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem, (means, table, _) = problem, problem.mean_step
         self.means = single(means.T)
         channels = table.reshape(problem.n_arms, problem.n_values, -1)
-        if problem.people_leave:  # to have left is one more value, after which nothing is earned: the last, left out
+        if problem.people_leave:  # leaving is one more value, the last, after which nothing is earned
             channels = np.concatenate([channels, channels[:, :1]], axis=1)
         size = channels[:, :-1].size * problem.n_arms
         self._quickly, self._pairs = size <= _PAIRS, None
@@ -266,7 +266,7 @@ class _QuickLookahead:
     def best(
         self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"], steps: int
     ) -> Integer[Array, "n c"]:
-        """The best arms of the lookahead, the best first; without a table of pairs: those that tell most."""
+        """Return the best arms of the lookahead, the best first; the most informative arms if there are too many."""
         n_arms, pool = self._problem.n_arms, self._pool(beliefs, played, gains)
         count = min(_EACH, n_arms - int(played.sum(axis=1).max(initial=0)))
         if not self._quickly or steps == 1:
@@ -302,7 +302,7 @@ class _QuickLookahead:
     def _moments(
         self, z: int, beliefs: Float[Array, "n M"], pool: Integer[Array, "n p"], rows: Integer[Array, "n 1"]
     ) -> Float[Array, "n p A"]:
-        """What every arm earns after value z of each arm of the pool, times the probability of that value."""
+        """Return the mean of every arm after value z of each arm of the pool, times the probability of that value."""
         if self._pairs is not None:
             n_arms = self._problem.n_arms
             return (beliefs @ self._pairs[z]).reshape(len(beliefs), n_arms, n_arms)[rows, pool]
@@ -311,12 +311,12 @@ class _QuickLookahead:
     def _pool(
         self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"]
     ) -> Integer[Array, "n p"]:
-        """Arms with the best means, then those whose probabilities vary most over the types."""
+        """Return the arms with the best means, then the arms whose probabilities vary most over the types."""
         mass = beliefs.sum(axis=1, keepdims=True)
         spread = beliefs @ self._squares - (beliefs @ self._table) ** 2 / mass
-        telling = np.where(played, -np.inf, spread.reshape(len(beliefs), self._problem.n_arms, -1).sum(axis=2))
+        informative = np.where(played, -np.inf, spread.reshape(len(beliefs), self._problem.n_arms, -1).sum(axis=2))
         count = min(_POOL, self._problem.n_arms - int(played.sum(axis=1).max(initial=0)))
-        return np.column_stack([best_columns(gains, count), best_columns(telling, count)[:, ::-1]])
+        return np.column_stack([best_columns(gains, count), best_columns(informative, count)[:, ::-1]])
 
 
 def _top(scores: Float[Array, "*n A"], count: int) -> Float[Array, "*n"]:

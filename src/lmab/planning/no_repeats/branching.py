@@ -20,7 +20,7 @@ from ..problem import Problem
 from .backups import NoRepeatVectors, best_continuations
 from .point_based import NoRepeatPlans
 
-_ROUNDS = 10  # for the multipliers of a belief, which begin at those of the start; then as many for its children
+_ROUNDS = 10  # for the multipliers of a belief, from the initial ones on; then as many for its children
 _COST = 4.0  # of an arm that was played, in units of the largest sum of rewards: more than a play can be worth
 _SMALLEST = 1e-12  # smallest probability of a type in the priors of the relaxation
 _CHUNK = 1 << 21  # parameters that are optimised at once: a look at the clock every tenth of a second
@@ -48,7 +48,7 @@ class _Children:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the bounds of the belief that follow from those of its children."""
+        """Return the bounds of the belief that follow from the children."""
         lower, upper = ((self.means + bound.sum(axis=1)).max() for bound in (self.lower, self.upper))
         return float(lower), float(upper)
 
@@ -75,7 +75,7 @@ class BranchAndBound:
 
     @property
     def gap(self) -> float:
-        """Difference of the bounds at the start."""
+        """Return the difference of the bounds at the start."""
         return self.root.bounds[1] - self.root.bounds[0]
 
     def improve(self) -> None:
@@ -111,7 +111,7 @@ class BranchAndBound:
         return self._nodes.setdefault(key, _Node(belief, codes, bounds))
 
     def _update(self, node: _Node) -> None:
-        """Tighten the bounds of a node by those of its children; add the plan of a higher lower bound."""
+        """Tighten the bounds of a node by its children; add the plan of a higher lower bound."""
         assert node.children is not None
         before, (lower, upper) = node.bounds[0], node.children.bounds
         node.bounds = max(before, lower), min(node.bounds[1], upper)

@@ -1,4 +1,4 @@
-"""Plans without repeats from rounds of backups: a lower bound that holds for the policy, quickly."""
+"""Plans without repeats from rounds of backups: a lower bound that holds for the policy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FIRST = (12, 60)  # sessions of the first rounds: soon there is something to re
 
 
 class NoRepeatPlans:
-    """The plans found so far, for 1 step to go, 2, ..., H, with the arms that a plan may need."""
+    """Plans found so far, for 1, 2, ..., H steps to go, with the arms that are planned with."""
 
     def __init__(self, problem: Problem, seed: int, clock: Clock) -> None:
         self._whole = problem
         # If the order of arms matters, a policy compares orders of all arms, and so must its plans.
         self.arms = useful_arms(problem) if problem.is_uniform else np.arange(problem.n_arms)
         self.problem = problem = problem if len(self.arms) == problem.n_arms else problem.among(self.arms)
-        self._place = np.full(self._whole.n_arms, problem.n_arms)  # of each arm among those that are planned with
+        self._place = np.full(self._whole.n_arms, problem.n_arms)  # of each arm among the planned ones
         self._place[self.arms] = np.arange(problem.n_arms)
         self._clock = clock
         self._rounds = NoRepeatRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
@@ -37,7 +37,7 @@ class NoRepeatPlans:
 
     @property
     def of_all_arms(self) -> list[NoRepeatVectors]:
-        """The plans, with the arms as the whole problem numbers them."""
+        """Return the plans with the arm numbers of the whole problem."""
         found = []
         for plans in self.plans:
             used = np.zeros((len(plans.arms), self._whole.n_arms), bool)
@@ -47,7 +47,7 @@ class NoRepeatPlans:
 
     @property
     def lower_bound(self) -> float:
-        """What the policy earns at least: the best plan for all steps, or the best fixed sequence."""
+        """Return a lower bound on the value of the policy: the best plan for all steps, or the best fixed sequence."""
         problem = self.problem
         if problem.priors is not None and problem.shares is not None:
             worth = (problem.priors @ self.plans[-1].vectors.T).max(axis=1, initial=-np.inf)
@@ -56,19 +56,18 @@ class NoRepeatPlans:
         return float(max(worth.max(initial=-np.inf), self.sequence))
 
     def greedy_start(self) -> tuple[float, int]:
-        """How many greedy steps to take before the plans, and what that earns at least; once for the same plans."""
+        """Return the best lower bound with greedy steps before the plans, and the number of these steps."""
         if self._greedy_start is None:
             self._greedy_start = self._best_greedy_start()
         return self._greedy_start
 
     def _best_greedy_start(self) -> tuple[float, int]:
-        """On the tree of what greedy steps show.
+        """Enumerate the observations of greedy steps until the tree would be too large.
 
-        In long sessions most beliefs are unlike any that the rounds saw. The plans then underrate what is learned on
-        the way, and being greedy first earns more. No step is counted in when the tree would become too large.
+        In long sessions most beliefs are far from all simulated ones; the plans then undervalue later information.
         """
         problem = self.problem
-        if problem.priors is not None:  # what greedy steps earn differs from prior to prior: none are taken
+        if problem.priors is not None:  # no greedy steps, because their value differs between priors
             return self.lower_bound, 0
         beliefs, played = problem.weights[None], np.empty((1, 0), np.int64)
         earned, best = 0.0, (self.lower_bound, 0)
@@ -91,7 +90,7 @@ class NoRepeatPlans:
     def _greedy(
         self, beliefs: Float[Array, "n M"], played: Integer[Array, "n t"], means: Float[Array, "A M"]
     ) -> Integer[Array, "n"]:
-        """The arm of all with the best mean, of those not played."""
+        """Return the unplayed arm with the best mean."""
         best = np.empty(len(beliefs), np.int64)
         for start in range(0, len(beliefs), _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -101,7 +100,7 @@ class NoRepeatPlans:
         return best
 
     def _worth(self, beliefs: Float[Array, "n M"], played: Integer[Array, "n t"], steps: int) -> float:
-        """What the plans promise with `steps` to go, in total."""
+        """Return the total value of the plans with `steps` to go; -inf if the time is over."""
         plans, total = self.plans[steps - 1], 0.0
         for start in range(0, len(beliefs), _BLOCK):
             if self._clock.expired:
@@ -117,7 +116,7 @@ class NoRepeatPlans:
         return total
 
     def _seen(self, played: Integer[Array, "n t"]) -> Bool[Array, "n K"]:
-        """Which of the arms that are planned with were played."""
+        """Return which of the planned arms were played."""
         seen = np.zeros((len(played), self.problem.n_arms + 1), bool)
         np.put_along_axis(seen, self._place[played], True, axis=1)
         return seen[:, :-1]
@@ -137,7 +136,7 @@ class NoRepeatPlans:
     def add(
         self, steps: int, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], candidates: Integer[Array, "n c"]
     ) -> None:
-        """Add the best plans for `steps` that begin with a candidate; beliefs and arms are those of the problem."""
+        """Add the best plans for `steps` that begin with a candidate; arms have the numbers of the whole problem."""
         problem, plans = self.problem, self.plans
         later = plans[steps - 2] if steps > 1 else NoRepeatVectors.none(problem)
         seen, place = played[:, self.arms], self._place[candidates]
@@ -151,7 +150,7 @@ class NoRepeatPlans:
 
 
 def _best_sequence(problem: Problem) -> float:
-    """What the best fixed sequence earns."""
+    """Return the value of the best fixed sequence."""
     gains = problem.weights @ problem.step(problem.horizon).means.T
     if problem.is_uniform:
         return float(np.sort(problem.means @ problem.weights)[-problem.horizon :].sum())
@@ -160,12 +159,12 @@ def _best_sequence(problem: Problem) -> float:
 
 
 def rounds_of(n_beliefs: int) -> list[int]:
-    """Sessions of every round: small ones first, the last at the beliefs that the plans themselves lead to."""
+    """Return the sessions of every round: small ones first, the last at the beliefs that the plans lead to."""
     return [n for n in _FIRST if n < n_beliefs] + [n_beliefs] * 2
 
 
 def plan_no_repeat_points(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
-    """PBVI without repeats: what `PointBased` does there."""
+    """Return the plan of `PointBased` without repeats."""
     known = problem.full_information
     found, reason = NoRepeatPlans(problem, seed, clock), Status.HEURISTIC
     clock.record(found.sequence, known)

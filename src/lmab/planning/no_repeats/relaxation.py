@@ -1,8 +1,8 @@
 """Certified planning for sessions that play each arm at most once.
 
 Lower bound: alpha-vectors with the arms that their plans use. Upper bound: a Lagrangian relaxation of the constraint,
-combined with the information bound and improved by the search with repeats. What the relaxation leaves open is closed
-by dynamic programming if that fits, otherwise by branch and bound for as long as there is time.
+combined with the information bound and improved by the search with repeats. The rest of the gap is closed by
+dynamic programming if that fits, otherwise by branch and bound for as long as there is time.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class ArmMultipliers:
 
     @property
     def constant_term(self) -> Float[Array, "M"]:
-        """The sum of the multipliers over arms, for each type: what every session gets back."""
+        """Return the sum of the multipliers over arms, for each type, which every session gets back."""
         return self.multipliers.sum(axis=0)
 
     @property
     def at_start(self) -> float:
-        """The upper bound on the value of policies without repeats at the prior."""
+        """Return the upper bound on the value of policies without repeats at the prior."""
         return self.information.at_start + float(self.constant_term @ self.information.prior)
 
 
@@ -105,7 +105,7 @@ def _first_increment(problem: Problem) -> float:
 class NoRepeatSearch:
     """Both bounds for sessions without repeats, and how to bring them together.
 
-    The upper bound is that of `problem.upper_problem`, whose observations are at least as informative.
+    The upper bound is that of `problem.upper_problem`, which has observations that are at least as informative.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class NoRepeatSearch:
 
     @property
     def lower_bound(self) -> float:
-        """What the policy earns at least."""
+        """Return a lower bound on the value of the policy."""
         return max(self.plans.lower_bound, self._greedy_start[0])
 
     @property
     def policy(self) -> NoRepeatVectorPolicy:
-        """The policy of the plans; it begins with greedy steps if that increases the lower bound."""
+        """Return the policy of the plans; it begins with greedy steps if that increases the lower bound."""
         greedy_steps = self._greedy_start[1] if self._greedy_start[0] > self.plans.lower_bound else 0
         return no_repeat_policy(self.problem, self.plans.of_all_arms, greedy_steps)
 
@@ -162,7 +162,7 @@ class NoRepeatSearch:
         return reason, None
 
     def _schedule(self) -> Iterator[Callable[[], Plan | None]]:
-        """Yield what to do next, until nothing would change the bounds."""
+        """Yield the next action, until nothing would change the bounds."""
         for n in rounds_of(self._n_beliefs):
             yield partial(self._back_up, n)
         yield self._relax
@@ -260,7 +260,7 @@ class NoRepeatSearch:
             self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
 
     def _begin_branching(self) -> None:
-        """Plant a tree at every prior, whose multipliers begin at those of the relaxation."""
+        """Begin a tree at every prior, from the multipliers of the relaxation."""
         assert self._multipliers is not None
         problem = self.problem.upper_problem
         starts = problem.weights[None] if problem.priors is None else problem.priors
@@ -269,7 +269,7 @@ class NoRepeatSearch:
         self._trees = [BranchAndBound(problem, start, found, plans, lambda: self.clock.expired) for start in starts]
 
     def _branch(self) -> None:
-        """Expand some leaves, each of the tree whose gap weighs most."""
+        """Expand some leaves, each of the tree with the largest weighted gap."""
         shares = np.ones(1) if self.problem.shares is None else self.problem.shares
         for _ in range(_EXPANSIONS):
             if self.clock.expired:
@@ -296,6 +296,6 @@ class NoRepeatSearch:
         return None
 
     def _fits(self, problem: Problem) -> bool:
-        """Whether dynamic programming fits into the memory limit and the time that is left."""
+        """Return whether dynamic programming fits into the memory limit and the time that is left."""
         fits = STATE_BYTES * n_states(problem) <= self._memory_limit
         return fits and seconds_needed(problem) <= self.clock.seconds_left

@@ -31,8 +31,7 @@ def best_sequences(
     """Return the best fixed sequences of `steps` unplayed arms, and their values; `gains`: of the arms now.
 
     If the order matters, this is the best of `problem.orders`, each followed from its first unplayed arm. After its
-    first step, the rest of a sequence is among those that are compared then, so choosing anew at every step earns no
-    less than was predicted.
+    first step, the rest of a sequence is compared again, so choosing anew at every step earns at least the prediction.
     """
     if problem.is_uniform or steps == 1:
         left = np.where(played, -np.inf, gains)
