@@ -26,12 +26,6 @@ def grid_bound(
     Optimal values are convex in the belief, so between the points of a grid they lie below the interpolation. The
     transitions of a table do not depend on the steps to go, so they are computed once for each table. The grid is the
     finest one with at most `size` weights; the bound is infinite if that is too coarse, or if `stop` returns True.
-
-    Examples:
-        >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
-        >>> table = np.stack([1 - means, means], axis=1).reshape(4, 2)
-        >>> round(float(grid_bound(StepModel.of(means, table, 5), np.array([[0.5, 0.5]]), size=4096)[0]), 3)
-        3.358
     """
     nothing = np.full(len(starts), np.inf)
     n_types, n_codes = starts.shape[1], model.observations.shape[1] * model.observations.shape[2]

@@ -202,13 +202,6 @@ def information_bound(
 
     None: 80 rounds; with attrition 30, and more for long sessions, because it then takes longer to find out in which
     steps information is used.
-
-    Examples:
-        >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
-        >>> table = np.stack([1 - means, means], axis=1).reshape(4, 2)
-        >>> bound = information_bound(StepModel.of(means, table, 5), np.array([0.5, 0.5]))
-        >>> 3.35771 <= bound.at_start < 3.6  # with a known type the value is 3.75
-        True
     """
     priors = (prior / prior.sum())[None]
     if rounds is None and model.continuation is None:
@@ -225,13 +218,6 @@ def information_bounds(
     """Return a bound for each of several priors, found together: hardly looser than one by one, in much less time.
 
     The search starts at the result for the mean of the priors. Stopped at once, they are still bounds.
-
-    Examples:
-        >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
-        >>> table = np.stack([1 - means, means], axis=1).reshape(4, 2)
-        >>> [bound] = information_bounds(StepModel.of(means, table, 5), np.array([[0.5, 0.5]]))
-        >>> 3.35771 <= bound.at_start < 3.6
-        True
     """
     priors = priors / priors.sum(axis=1, keepdims=True)
     mean = priors.mean(axis=0)[None]

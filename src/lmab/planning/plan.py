@@ -137,9 +137,7 @@ def plan(
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
     kept = _planned_arms(whole, arms, advice.withdrawn)
     model = whole if len(kept) == whole.n_arms else whole.only_arms(kept)
-    notes = [f"no arm is played twice, because {advice.repeats_reason}"] if follows_log and not repeats else []
-    notes += [advice.withdrawn_note.rstrip(".")] if model is not whole and arms is None else []
-    notes += [_MODEL_ONLY.format(" and ".join(map(repr, advice.contradicted)))] if advice.contradicted else []
+    notes = _notes(advice, follows_log and not repeats, model is not whole and arms is None)
     _check_steps(model, horizon, repeats, advice, notes)
     planned = None if model is whole else tuple(kept.tolist())
     if advice.refusal and not anyway:
@@ -157,6 +155,13 @@ def plan(
         made = replace(made, policy=Relabelled(made.policy, whole.arm_labels or range(whole.n_arms)))
     made = replace(made, repeats=repeats, source=source, message=message, verdict=advice.verdict, kept_arms=planned)
     return _with_notes(made, notes)
+
+
+def _notes(advice: Advice, no_repeats: bool, withdrawn: bool) -> list[str]:
+    """Return the consequences of the log for the message of a plan."""
+    notes = [f"no arm is played twice, because {advice.repeats_reason}"] if no_repeats else []
+    notes += [advice.withdrawn_note.rstrip(".")] if withdrawn else []
+    return notes + ([_MODEL_ONLY.format(" and ".join(map(repr, advice.contradicted)))] if advice.contradicted else [])
 
 
 def _default_method(bandit: LatentBandit, horizon: int, repeats: bool) -> Planner:

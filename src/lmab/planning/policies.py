@@ -273,15 +273,6 @@ class VectorPolicy(PlannedPolicy):
     At the first `looks` steps the policy looks two rewards ahead (one at the last of them, or if two would take long)
     and compares the values of the plans there: it earns at least as much, and more if a session begins at a prior
     that was not planned for. After these steps the belief depends less on the prior.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> policy = lmab.plan(bandit, horizon=5).policy
-        >>> policy.act(policy.start(3))
-        array([0, 0, 0])
-        >>> policy.act(policy.start(), allowed=[False, True])
-        1
     """
 
     kind = "vectors"

@@ -62,15 +62,7 @@ def optimize_multipliers(
     stop: Callable[[], bool] = lambda: False,
     start: ArmMultipliers | None = None,
 ) -> ArmMultipliers:
-    """Return the best multipliers found in `rounds` rounds, or until `stop`; stopped at once, the bound still holds.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
-        >>> found = optimize_multipliers(Problem.of(bandit, 2))
-        >>> 1.1 <= found.at_start <= bandit.known_type(2, repeats=False)
-        True
-    """
+    """Return the best multipliers found in `rounds` rounds, or until `stop`; stopped at once, the bound still holds."""
     priors = (problem.weights / problem.weights.sum())[None]
     model = problem.step_model
     if start is None:

@@ -30,13 +30,6 @@ class NoRepeatVectorPolicy(NoRepeatPolicy):
     is played if the plans after it keep the value of now; otherwise the best of the plan's first arm, the arms with
     the best means and the most informative ones; if that arm is not allowed, the best allowed one. The memory of a
     session is its belief, then a 1 for every arm played.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
-        >>> policy = lmab.plan(bandit, horizon=3, method=lmab.planning.PointBased(), repeats=False).policy
-        >>> policy.act_on([(1, 1.0)])
-        0
     """
 
     kind = "once-vectors"
