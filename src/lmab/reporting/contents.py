@@ -240,7 +240,8 @@ def known_before(
         return None
     gained = None
     if shares and policy.type_prior is not None:
-        alone = value_of(policy, bandit, horizon=horizon, rng=_SEED)  # every session starts with the mean weights
+        average = bandit.with_type_prior(None)  # every session starts with the mean weights
+        alone = value_of(policy, average, horizon=horizon, rng=_SEED)
         gained = worth.policy.mean - alone.mean
     return KnownBefore(shares, prior.keep, gained, tuple(column.remark for column in columns if column.remark))
 
