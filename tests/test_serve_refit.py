@@ -734,5 +734,5 @@ def test_the_assessment_of_a_night_is_from_fifty_models(monkeypatch):
         raise LmabError("not tonight")
 
     monkeypatch.setattr(refit_module, "assess", refuse)
-    assert refit_module.certified(None, None, None, None) == (None, "No assessment: not tonight")
+    assert refit_module.assessed(None, None, None, None) == (None, "No assessment: not tonight")
     assert asked == [50]
