@@ -21,7 +21,7 @@ from lmab.paper.experiment import plots
 from lmab.paper.experiment.analysis import wanted
 from lmab.paper.experiment.claims import CLAIMS
 from lmab.paper.experiment.methods import Measurement, Trial
-from lmab.paper.experiment.page import _rows_of, _verdict, counted, page
+from lmab.paper.experiment.page import _rows_of, _verdict, count_verdicts, page
 from lmab.paper.experiment.store import Row, row_of
 from lmab.paper.experiment.studies import FIGURES, RATES, STUDIES
 
@@ -92,7 +92,7 @@ def findings(world: str) -> dict[str, str]:
     for number, claim in enumerate(CLAIMS):
         verdict, text = _verdict(claim, _rows_of(claim, rows(world, JUDGED), JUDGED), JUDGED)
         said[f"{number} {claim.study}: {claim.text}"] = f"{verdict}: {text}"
-    return said | {"counted": counted(rows(world), SIZE)}
+    return said | {"counted": count_verdicts(rows(world), SIZE)}
 
 
 def tables(world: str) -> list[str]:

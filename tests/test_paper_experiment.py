@@ -35,7 +35,7 @@ from lmab.paper.experiment.methods import (
     planning_seconds,
     value_of,
 )
-from lmab.paper.experiment.plots import _apart, _lost, draw_figure
+from lmab.paper.experiment.plots import _lost, _split_figure, draw_figure
 from lmab.paper.experiment.store import row_of
 from lmab.paper.experiment.studies import FIGURES, FORMS, LOW_RANK, Cell, Panel, Study
 from lmab.planning.plan import plan
@@ -244,7 +244,7 @@ def test_studies_of_many_curves_have_a_panel_for_each_second_value(name, n_panel
         row(trial, value=1.0 - trial.method.learns * 0.001 * len(trial.method.label), **found)
         for trial in study.trials("quick")
     ]
-    figure = _apart(study, rows)
+    figure = _split_figure(study, rows)
     assert len(figure.axes) == n_panels
     assert first in figure.axes[0].get_title()
     assert all(axes.get_xlabel() == "sessions N" for axes in figure.axes)
@@ -256,7 +256,7 @@ def test_studies_of_many_curves_have_a_panel_for_each_second_value(name, n_panel
     )  # There Q-MDP earns what its genie does.
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert sorted(names) == sorted(method.label for method in study.methods() if method.name != "genie")
-    assert len(_apart(study, []).axes) == len(study.panels)  # Before the first row there are axes all the same.
+    assert len(_split_figure(study, []).axes) == len(study.panels)  # Before the first row there are axes all the same.
 
 
 def test_numbers_within_names_count_as_numbers():
@@ -281,7 +281,7 @@ def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
     paths = draw(naive, rows, tmp_path)
     assert [path.name for path in paths] == ["naive.png", "naive.svg"]
     text = paths[1].read_text()
-    ticks = [label.get_text() for label in _apart(naive, rows).axes[0].get_xticklabels()]
+    ticks = [label.get_text() for label in _split_figure(naive, rows).axes[0].get_xticklabels()]
     assert ticks == ["10", "", "100", "", "1k", "", "10k", "", "100k"]  # All nine would run into one another.
     labels = [method.label for method in naive.methods() if method.name != "genie"]  # Losses are against the genie.
     for name in (*labels, "A = 2, H = 2", "A = 16, H = 4"):

@@ -20,7 +20,7 @@ from lmab.paper.experiment.page import (
     _rows_of,
     _verdict,
     about,
-    counted,
+    count_verdicts,
     headline,
     levers,
     page,
@@ -231,7 +231,7 @@ def test_nothing_is_decided_if_the_genie_fails_the_rule():
 
 
 def test_vacuous_claims_and_regression_limits_are_counted_apart():
-    text = counted(stored_rows(), "full")
+    text = count_verdicts(stored_rows(), "full")
     paper = [claim for claim in CLAIMS if claim.source == PAPER]
     vacuous = [claim for claim in paper if claim.vacuous]
     assert {claim.study for claim in vacuous} == {"fig2b", "fig3b"}
@@ -606,7 +606,7 @@ def test_the_page_tells_which_commit_made_the_rows():
 def test_the_page_of_measured_numbers_counts_what_the_rows_say():
     rows = stored_rows()
     for path in (DOCS.parent / "README.md", DOCS / "measured.md"):
-        assert f"{counted(rows, 'full')}, 20 instances each" in path.read_text()
+        assert f"{count_verdicts(rows, 'full')}, 20 instances each" in path.read_text()
 
 
 def test_the_committed_page_is_what_the_committed_rows_say():

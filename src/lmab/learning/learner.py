@@ -138,7 +138,7 @@ class Learned:
 
 
 class Course:
-    """Collects the phases of one course; phases with the same name are added up.
+    """Record of the phases of one course; phases with the same name are added up.
 
     In a campaign, `sessions = yield from course.explore(exploration)` asks for sessions and notes their number and
     rewards, `course.note(name, **facts)` notes the facts of a computation, and `return course.learned(...)` ends it.

@@ -48,12 +48,12 @@ class Design:
 
     @property
     def rank(self) -> int:
-        """k, the dimension of the features."""
+        """Return k, the dimension of the features."""
         return int(self.coordinates.shape[1])
 
     @cached_property
     def reconstruction(self) -> Float[Array, "D n"]:
-        """T of equation (transform_subspace): u = T u[support] for every u in the span; row L1 norms <= sqrt(g)."""
+        """Return T of (transform_subspace): u = T u[support] for every u in the span; row L1 norms <= sqrt(g)."""
         return self.coordinates @ (self.coordinates[self.support] * self.rho[:, None]).T
 
     @property
@@ -328,7 +328,7 @@ def _factor(rows: Float[Array, "n r"], weights: Float[Array, "n"]) -> Float[Arra
 
 
 def _scores(rows: Float[Array, "D r"], factor: Float[Array, "r r"]) -> Float[Array, "D"]:
-    """|row|^2 in the inverse information matrix, for every row."""
+    """Return |row|^2 in the inverse information matrix, for every row."""
     scores = np.empty(len(rows))
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK] @ factor

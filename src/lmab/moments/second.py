@@ -155,7 +155,7 @@ def second_moments(
 
 
 def _seen(sessions: Sessions | Packed, pairs: str) -> Float[Array, "n"]:
-    """Rewards among which each reward is that counts."""
+    """Return the reward values that occur in the log."""
     if pairs == "all":
         return sessions.some_rewards
     return np.concatenate([np.unique(chunk.rewards) for chunk in _chunks(sessions, pairs, None)])
@@ -248,7 +248,7 @@ def _first_steps(sessions: Sessions, n: int) -> Sessions:
 def _half_difference(
     sessions: Sessions | Packed, pairs: str, values: Float[Array, "Z"] | None
 ) -> Float[Array, "D D"] | None:
-    """Half the difference between the moments of two halves of the log: it has the law of the moments' own error."""
+    """Return half the difference of the moments of two halves: it is distributed like the moments' error."""
     if len(sessions) < _LEAST_SESSIONS:
         return None
     family = "gaussian" if values is None else "categorical"
@@ -270,7 +270,7 @@ def _drift(error: Float[Array, "D D"], basis: Float[Array, "D k"], values: Float
 
 
 def _leading(matrix: Float[Array, "D D"], rank: int, *, absolute: bool = False) -> tuple[Any, Any]:
-    """Eigenvalues, largest first, and their eigenvectors: all of them for small matrices, else the leading ones."""
+    """Return eigenvalues, largest first, and their eigenvectors: all for small matrices, else the leading ones."""
     if len(matrix) <= max(_DENSE, rank + 1):
         values, vectors = np.linalg.eigh(matrix)
     else:

@@ -32,7 +32,7 @@ from .tensor_decomposition import TensorDecomposition
 
 @dataclass(frozen=True)
 class Genie(Learner):
-    """Plans on the true model and plays nothing.
+    """Learner that is given the true model: it plans on it and plays nothing.
 
     Examples:
         >>> import numpy as np, lmab

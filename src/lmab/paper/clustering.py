@@ -31,7 +31,7 @@ _ITERATIONS = 100  # of Lloyd's algorithm, which usually ends within twenty
 
 @dataclass(frozen=True)
 class Clustering(Learner):
-    """Play every arm in turn, cluster the sessions by their arms' mean rewards, estimate each cluster, and plan.
+    """Learner that clusters sessions by the mean rewards of their arms, and plans on the estimated clusters.
 
     This is the explicit clustering of multitask reinforcement learning (Brunskill and Li, 2013; Gentile et al., 2014;
     Hallak et al., 2015), which needs sessions of H >= A / gamma^2 steps if the means of types differ by gamma

@@ -131,7 +131,7 @@ def _event(value: Any) -> frozenset[float]:
 
 
 def as_core_arms(core: Design, sessions: Sessions) -> Sessions:
-    """Plays of core arms, with arms numbered within the core set."""
+    """Return plays of core arms, with arms numbered within the core set."""
     arms = np.array(core.arms)
     _check_core(core, sessions, np.bincount(arms, minlength=sessions.n_arms))
     return replace(sessions, arms=np.searchsorted(arms, sessions.arms), n_arms=len(arms), arm_labels=None)

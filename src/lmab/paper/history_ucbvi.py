@@ -22,7 +22,7 @@ LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
 
 
 class HistoryPolicy(Policy):
-    """Plays the best arm after every sequence of (arm, reward), from a table of all sequences.
+    """Policy that plays the best arm after every sequence of (arm, reward), from a table of all sequences.
 
     With `nearest` it takes a reward that is none of the values for the nearest of them; else it refuses it.
 
@@ -166,7 +166,7 @@ class _Tree:
         return followed
 
     def scores(self, bonus: float | None, n_sessions: int) -> list[Float[Array, "K A"]]:
-        """Value of every arm after every history: optimistic, or (bonus None) with the worst reward for unseen arms."""
+        """Return the value of every arm after every history: optimistic, or pessimistic without a bonus."""
         sizes = [len(level) // (self.n_arms * len(self.values)) for level in self.counts]
         tables = [np.empty((size, self.n_arms)) for size in sizes]
         self.renew(tables, [np.arange(size) for size in sizes], bonus, n_sessions)

@@ -47,7 +47,7 @@ _SWEEPS = 3  # passes of EM after every round, if rounds are refitted
 
 
 class OptimisticPolicy(BeliefPolicy):
-    """Plays the arm with the highest expected reward plus bonus under the belief.
+    """Policy that plays the arm with the highest expected reward plus bonus under the belief.
 
     Examples:
         >>> import lmab
@@ -141,7 +141,7 @@ class LUCRL(Learner):
         return planned_on_estimate(task, bandit, course)
 
     def _refitted(self, task: Task, sessions: Sessions, bandit: LatentBandit, course: Course) -> Play:
-        """Rounds of sessions; after each of them EM takes the posteriors of all sessions anew."""
+        """Play rounds of sessions; after each of them EM takes the posteriors of all sessions anew."""
         sweeps = _SWEEPS if self.sweeps is None else self.sweeps
         while True:
             bandit, counts = self._sweep(task, sessions, bandit, sweeps, course)

@@ -46,7 +46,7 @@ NEGLIGIBLE = 1e-3  # a probability that is this far beyond its bounds keeps them
 
 @dataclass(frozen=True)
 class MomentMatching(Estimator):
-    """Match all moments up to order min(H, 2M - 1) of the log: equation (tensor_error_cond).
+    """Estimator that matches all moments up to order min(H, 2M - 1) of the log: equation (tensor_error_cond).
 
     With H >= 2M - 1 this recovers the types; with shorter sessions it finds some types that no policy of H steps
     could distinguish from the true ones, which is all that planning needs (Lemma 3.5). Arms must have been chosen
@@ -339,7 +339,7 @@ class _Parts:
 
     @cached_property
     def _pairs(self) -> tuple[Float[Array, "p"], Float[Array, "p n"]]:
-        """Centre and factor of the core pairs."""
+        """Return centre and factor of the core pairs."""
         assert self.core is not None
         place = {event: number for number, event in enumerate(self.contrasts.events)}
         hits = np.zeros((len(self.core.pairs), len(place)))
@@ -350,7 +350,7 @@ class _Parts:
 
     @cached_property
     def _rebuilt(self) -> tuple[Float[Array, "D"], Float[Array, "D n"]]:
-        """Base and factor of every row that the core set rebuilds: equation (transform_subspace).
+        """Return base and factor of every row that the core set rebuilds: equation (transform_subspace).
 
         Of arms that the log played, only the types' deviations from the mean are rebuilt.
         """
@@ -493,7 +493,7 @@ class _Local(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """Find weights and means of contrasts that have the measured moments.
+    """Search for weights and means of contrasts that have the measured moments.
 
     A point holds M - 1 logits of the weights, and the means (n, M), or their coordinates (k, M) in a plane. Residuals
     are divided by their standard errors. Further ones keep probabilities within their bounds; they cost more and more

@@ -157,7 +157,7 @@ def _thirds(
     first: int,
     last: int,
 ) -> tuple[Float[Array, "n k k k"], Float[Array, "n"]]:
-    """Sums over the triples of the parts, and how many triples there are."""
+    """Return sums over the triples of the parts, and the number of triples."""
     k = features.shape[1]
     total, n_triples = np.zeros((last - first, k, k, k)), np.zeros(last - first)
     for number, (start, end) in enumerate(pairwise(edges[first : last + 1].tolist())):
@@ -196,7 +196,7 @@ def _weighed_triples(
 
 
 def _before(rows: Float[Array, "n k"], first: Integer[Array, "e"], lengths: Integer[Array, "e"]) -> Float[Array, "n k"]:
-    """Sums over the steps of the session before each step."""
+    """Return sums over the steps of the session before each step."""
     total = np.cumsum(rows, axis=0) - rows
     return total - np.repeat(total[first], lengths, axis=0)
 
@@ -218,7 +218,7 @@ def _triples(
 def decompose(
     tensor: Float[Array, "k k k"], n_components: int, restarts: int, max_iterations: int, rng: np.random.Generator
 ) -> tuple[Float[Array, "c"], Float[Array, "c k"], bool]:
-    """Strengths and unit directions of a symmetric tensor's components, by power iterations with deflation."""
+    """Return strengths and unit directions of a symmetric tensor's components, by power iterations with deflation."""
     left, k = tensor.copy(), len(tensor)
     strengths, directions, converged = [], [], True
     for _ in range(n_components):

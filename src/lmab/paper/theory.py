@@ -119,7 +119,7 @@ def identifiable(n_types: int, horizon: int) -> bool:
 
 
 def reconstruction_error(rank: int, off_subspace: float, noise: float) -> float:
-    """Largest error of a vector rebuilt from its core entries (Proposition 2.5).
+    """Return the largest error of a vector rebuilt from its core entries (Proposition 2.5).
 
     The vector is within `off_subspace` of the subspace, and its core entries are known to within `noise`.
     """
@@ -132,12 +132,12 @@ def model_distance(n_types: int, n_values: int, core_distance: float) -> float:
 
 
 def off_subspace(moment_error: float, weight: float) -> float:
-    """Distance of a type of that weight from the leading subspace of second moments with that error (Lemma 3.7)."""
+    """Return the distance of a type from the subspace of second moments with that error (Lemma 3.7)."""
     return math.sqrt(2 * moment_error / weight)
 
 
 def value_gap(horizon: int, distance: float) -> float:
-    """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4).
+    """Return the largest difference of a policy's values on two bandits at this distance (Proposition 3.4).
 
     Rewards are in [-1, 1]. The distance is that of reward probabilities. For normal rewards see `gaussian_value_gap`.
     """
@@ -145,7 +145,7 @@ def value_gap(horizon: int, distance: float) -> float:
 
 
 def gaussian_value_gap(horizon: int, distance: float, scale: float = 1.0, reach: float = 1.0) -> float:
-    """Largest difference between a policy's values on two bandits with normal rewards (appendix B.3).
+    """Return the largest difference of a policy's values on two bandits with normal rewards (B.3).
 
     `distance` is that of the means, which lie in [-reach, reach]. The paper has scale 1 and reach 1. A smaller scale
     makes sessions easier to distinguish: histories differ by distance / scale, and values accordingly.
@@ -154,7 +154,7 @@ def gaussian_value_gap(horizon: int, distance: float, scale: float = 1.0, reach:
 
 
 def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
-    """Largest difference between a policy's values when moments of order H agree to delta (Lemma 3.5)."""
+    """Return the largest difference of a policy's values if moments of order H agree to delta (Lemma 3.5)."""
     return horizon * _power(n_values, horizon) * delta
 
 
@@ -221,7 +221,7 @@ class Budget:
 
     @property
     def likelihood_total(self) -> float:
-        """Sessions of both phases if maximum likelihood takes the place of the moments: N0 and N of Lemma 4.1."""
+        """Return the sessions of both phases if maximum likelihood replaces the moments: N0 and N of Lemma 4.1."""
         return self.subspace_sessions + self.likelihood_sessions
 
 
@@ -276,7 +276,7 @@ def budget(
 def gaussian_budget(
     n_types: int, n_arms: int, horizon: int, epsilon: float, *, eta: float = 0.1, w_min: float | None = None
 ) -> Budget:
-    """Sessions that Theorem B.2 asks for with unit normal rewards: products of rewards, or rewards cut on a grid."""
+    """Return the sessions of Theorem B.2 for unit normal rewards: products of rewards, or rewards on a grid."""
     weight = _check(n_types, n_arms, horizon, epsilon, eta, w_min)
     if not identifiable(n_types, horizon):
         size = gaussian_grid_size(horizon, epsilon)
@@ -325,7 +325,7 @@ def _check(n_types: int, n_arms: int, horizon: int, epsilon: float, eta: float, 
 
 
 def _log_entries(order: int, core_size: int, eta: float) -> float:
-    """log(l n^l / eta)."""
+    """Return log(l n^l / eta)."""
     return math.log(order / eta) + order * math.log(core_size)
 
 
@@ -338,7 +338,7 @@ def _gaussian_per_entry(order: int, core_size: int, delta: float, eta: float) ->
 
 
 def separation(distances: Float[Array, "M M"]) -> float:
-    """gamma of Assumption C.1: the least distance between two types, `bandit.rewards.distances(bandit.rewards)`."""
+    """Return gamma of Assumption C.1: the least of `bandit.rewards.distances(bandit.rewards)` of two types."""
     apart = distances[~np.eye(len(distances), dtype=bool)]
     return float(apart.min()) if len(apart) else math.inf
 
@@ -349,7 +349,7 @@ def core_separation(n_types: int, n_values: int, gamma: float) -> float:
 
 
 def session_shows_type(core_size: int, horizon: int, apart: float) -> float:
-    """Least probability that a session's core plays are within apart / 8 of its own type everywhere (Lemma C.4).
+    """Return the least probability that core plays are within apart / 8 of their type everywhere (Lemma C.4).
 
     Types are `apart` on some core pair. An arm is played at least H / (2n) times but for exp(-H / (16 n)), and is
     then within apart / 8 but for 2 exp(-apart^2 H / (64 n)); the paper prints the second without the factor 2.
@@ -360,7 +360,7 @@ def session_shows_type(core_size: int, horizon: int, apart: float) -> float:
 
 
 def separated_horizon(core_size: int, n_types: int, n_values: int, gamma: float, epsilon: float, w_min: float) -> float:
-    """Horizon from which separation gamma makes the sample size polynomial (appendix C)."""
+    """Return the horizon from which separation gamma makes the sample size polynomial (appendix C)."""
     return core_size * n_types * n_values**2 * math.log(1 / (epsilon * w_min)) / gamma**2
 
 

@@ -155,7 +155,7 @@ class Compact:
         self.horizon = policy.horizon
         self.n_arms = policy.n_arms
         self._fast_path = fast_path
-        self._start = self._one(policy.start())
+        self._start = self._as_compact(policy.start())
         self._arms: dict[tuple[int, bytes, bytes], int] = {}
         self._after: dict[tuple[int, bytes, int, float | None], CompactState] = {}
 
@@ -169,7 +169,7 @@ class Compact:
         """Return the state before the first step; features and earlier sessions are given as to `Policy.start`."""
         if features is None and sessions is None and history is None:
             return self._start
-        return self._one(self.policy.start(features=features, sessions=sessions, history=history))
+        return self._as_compact(self.policy.start(features=features, sessions=sessions, history=history))
 
     def act(self, state: CompactState, allowed: Any = None) -> int:
         """Return the arm to play now; `allowed` (A,) masks arms that cannot be played."""
@@ -196,42 +196,42 @@ class Compact:
 
     def tell(self, state: CompactState, arm: int, reward: float, *, step: int | None = None) -> CompactState:
         """Return the state after a late reward of `arm`, which was played at `step`."""
-        return self._one(self.policy.tell(self._whole(state), arm, reward, step=step))
+        return self._as_compact(self.policy.tell(self._as_state(state), arm, reward, step=step))
 
     def skip(self, state: CompactState) -> CompactState:
         """Return the state after a step that played an arm unknown to the policy."""
-        return self._one(self.policy.skip(self._whole(state)))
+        return self._as_compact(self.policy.skip(self._as_state(state)))
 
     def belief(self, state: CompactState) -> Float[Array, "M"]:
         """Return the probability of each type."""
-        return self.policy.belief(self._whole(state))
+        return self.policy.belief(self._as_state(state))
 
     def to_json(self, state: CompactState) -> str:
         """Return the state as JSON, in the format of `Policy.to_json`."""
-        return self.policy.to_json(self._whole(state))
+        return self.policy.to_json(self._as_state(state))
 
     def from_json(self, text: str) -> CompactState:
         """Return the state that `to_json` wrote."""
-        return self._one(self.policy.from_json(text))
+        return self._as_compact(self.policy.from_json(text))
 
     def _decide(self, state: CompactState, allowed: Any) -> int:
         if self._fast_path is not None and (self.horizon is None or state.step < self.horizon):
             arm = self._fast_path.arm(state)
             if arm is not None and (allowed is None or (len(allowed) == self.n_arms and allowed[arm])):
                 return arm
-        return int(self.policy.act(self._whole(state), allowed=allowed))
+        return int(self.policy.act(self._as_state(state), allowed=allowed))
 
     def _follow(self, state: CompactState, arm: int, reward: float | None) -> CompactState:
         if self._fast_path is not None and reward is not None:
             after = self._fast_path.after(state, arm, reward)
             if after is not None:
                 return after
-        return self._one(self.policy.observe(self._whole(state), arm, reward))
+        return self._as_compact(self.policy.observe(self._as_state(state), arm, reward))
 
-    def _whole(self, state: CompactState) -> State:
+    def _as_state(self, state: CompactState) -> State:
         return State(state.step, state.memory[None], single=True)
 
-    def _one(self, state: State) -> CompactState:
+    def _as_compact(self, state: State) -> CompactState:
         return CompactState(state.step, state.memory[0])
 
 

@@ -17,7 +17,7 @@ Shares = Callable[[History], Sequence[float]]  # the probability of each arm aft
 
 
 def likelihood(weights: Any, probabilities: Any, values: Sequence[float], history: History) -> Array:
-    """w_m * prod_t P(r_t | m, a_t), for every type m."""
+    """Return w_m * prod_t P(r_t | m, a_t), for every type m."""
     joint = []
     for weight, type_ in zip(weights, probabilities, strict=True):
         product = float(weight)
@@ -28,7 +28,7 @@ def likelihood(weights: Any, probabilities: Any, values: Sequence[float], histor
 
 
 def histories(decide: Callable[[History], int], values: Sequence[float], horizon: int) -> list[History]:
-    """Every history of `horizon` steps that the deterministic rule `decide` can produce."""
+    """Return every history of `horizon` steps that the deterministic rule `decide` can produce."""
     found = []
     for rewards in itertools.product(values, repeat=horizon):
         history: History = ()
@@ -41,7 +41,7 @@ def histories(decide: Callable[[History], int], values: Sequence[float], horizon
 def policy_value(
     weights: Any, probabilities: Any, values: Sequence[float], decide: Callable[[History], int], horizon: int
 ) -> float:
-    """Expected total reward of `decide`, as the sum over all histories of probability times reward."""
+    """Return the expected total reward of `decide`, as the sum over all histories of probability times reward."""
     return sum(
         float(likelihood(weights, probabilities, values, history).sum()) * sum(reward for _, reward in history)
         for history in histories(decide, values, horizon)
@@ -49,7 +49,7 @@ def policy_value(
 
 
 def mixed_value(weights: Any, probabilities: Any, values: Sequence[float], shares: Shares, horizon: int) -> float:
-    """Expected total reward of a rule that may draw its arms: `shares` gives their probabilities after a history."""
+    """Return the expected total reward of a rule that draws arms with the probabilities of `shares`."""
 
     def value(mass: Sequence[float], history: History) -> float:
         if len(history) == horizon or sum(mass) <= 0:
@@ -154,7 +154,7 @@ def small_bandit(seed: int) -> Case:
 
 
 def discrete_cases(n_random: int) -> dict[str, Case]:
-    """Bandits with finitely many values, named by their special property, and `n_random` random ones."""
+    """Return bandits with finitely many values, named by their special property, and `n_random` random ones."""
     rng = np.random.default_rng(20221012)
     three = LatentBandit.categorical([0.2, 0.5, 0.3], rng.dirichlet(np.ones(3), (3, 2)), [0.0, 0.5, 1.0])
     signs = LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), (2, 3)), [-1.0, 0.25, 1.0])

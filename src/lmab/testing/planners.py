@@ -113,7 +113,7 @@ def _bounds_hold(case: _Plans) -> None:
 
 
 def _compare(name: str, planned: _Planned, best: float) -> None:
-    """lower <= value of the policy <= optimum <= upper."""
+    """Check that lower <= value of the policy <= optimum <= upper."""
     lower, upper, tolerance = planned.plan.lower, planned.plan.upper, planned.tolerance
     value = _value(planned.plan.policy, planned.bandit, planned.horizon)
     where = f"on '{name}' over {planned.horizon} steps"

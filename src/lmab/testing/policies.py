@@ -16,7 +16,7 @@ from ..files import Record
 from ..loading import load
 from ..model.bandit import LatentBandit
 from ..policies.policy import Policy, State
-from .report import Law, Report, expect, expect_refusal, keep, refusal
+from .report import Law, Report, expect, expect_refusal, keep, refusal_message
 
 N_SESSIONS = 12
 _MAX_STEPS = 6  # Steps of the sessions; the law of the horizon goes to the end.
@@ -38,7 +38,7 @@ class Trials:
 
     @cached_property
     def played(self) -> tuple[Integer[Array, "T n"], Float[Array, "T n"]]:
-        """Arms and rewards of every step."""
+        """Return arms and rewards of every step."""
         rng = np.random.default_rng(_SEED)
         types = rng.choice(self.bandit.n_types, size=self.n, p=self.bandit.weights / self.bandit.weights.sum())
         arms = rng.integers(self.bandit.n_arms, size=(self.n_steps, self.n))
@@ -79,13 +79,13 @@ def decide_all(policy: Policy, state: State, *, allowed: Any = None, seed: int =
 
 def _chances(case: Trials) -> str | None:
     n_arms, rng = case.bandit.n_arms, np.random.default_rng(6)
-    unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
+    unknown = refusal_message(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
     if unknown is not None:
         return unknown
     for step, state in enumerate(case.states()):
         rows = rng.random((case.n, n_arms)) < 0.5
         rows[np.arange(case.n), rng.integers(n_arms, size=case.n)] = True
-        unknown = refusal(lambda state=state, rows=rows: case.policy.probabilities(state, allowed=rows))  # type: ignore[misc]
+        unknown = refusal_message(lambda state=state, rows=rows: case.policy.probabilities(state, allowed=rows))  # type: ignore[misc]
         if unknown is not None:
             return unknown
         found = case.policy.probabilities(state, allowed=rows)
@@ -139,7 +139,7 @@ def _unknown_rewards(case: Trials) -> None:
         kept = state.memory.copy()
         state, before = case.policy.observe(state, arms[step], None), state
         expect(np.array_equal(kept, before.memory, equal_nan=True), f"observe at step {step} changed the state")
-        if not refusal(lambda: case.policy.belief(again)):
+        if not refusal_message(lambda: case.policy.belief(again)):
             same = np.allclose(case.policy.belief(state), case.policy.belief(again), atol=1e-12)
             expect(same, f"the belief changed at step {step}, though no reward was known")
 
@@ -281,7 +281,7 @@ def _asks_for_rng(case: Trials) -> None:
 def _probabilities(case: Trials) -> str | None:
     n_arms = case.bandit.n_arms
     if not case.policy.deterministic:
-        unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
+        unknown = refusal_message(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
         if unknown is not None:
             return unknown
     for step, state in enumerate(case.states()):
@@ -296,7 +296,7 @@ def _probabilities(case: Trials) -> str | None:
 def _plays_as_often(case: Trials) -> str | None:
     n_arms = case.bandit.n_arms
     if not case.policy.deterministic:
-        unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
+        unknown = refusal_message(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
         if unknown is not None:
             return unknown
     for session in range(3):

@@ -112,7 +112,7 @@ def expect_refusal(call: Callable[[], object], what: str, *words: str) -> None:
         raise Broken(f"{what} must raise a ValueError such as InvalidArgument, got {result!r}")
 
 
-def refusal(call: Callable[[], object]) -> str | None:
+def refusal_message(call: Callable[[], object]) -> str | None:
     """Return the message with which the call refuses, if it raises an error of the package; None if it does not."""
     try:
         call()

@@ -135,7 +135,7 @@ def _text(number: float) -> str:
 
 
 def _measure(types: int, arms: int, horizon: int, epsilon: float, n_bandits: int, seed: int) -> int | None:
-    """Smallest size on a grid at which the mean loss over random bandits is at most epsilon."""
+    """Return the smallest size on a grid at which the mean loss over random bandits is at most epsilon."""
     with progress() as bar:
         for size in bar.track(_SIZES, description="sessions"):
             losses = [_loss(types, arms, horizon, size, np.random.default_rng([seed, one])) for one in range(n_bandits)]

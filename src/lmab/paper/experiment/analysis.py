@@ -246,12 +246,12 @@ class Mean:
 
     @property
     def above(self) -> bool:
-        """More than two standard errors above 0."""
+        """Return whether the mean is more than two standard errors above 0."""
         return self.mean > 2 * self.stderr
 
     @property
     def below(self) -> bool:
-        """More than two standard errors below 0."""
+        """Return whether the mean is more than two standard errors below 0."""
         return -self.mean > 2 * self.stderr
 
     def exceeds(self, limit: float) -> bool | None:
@@ -291,7 +291,7 @@ class Evidence:
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
 
     def difference(self, measure: str, method: Contender, other: Contender, **where: Any) -> Mean | None:
-        """Paired: `method` minus `other`."""
+        """Return the paired difference `method` minus `other`."""
         ours, theirs = self.values(measure, method, **where), self.values(measure, other, **where)
         values = [ours[key] - theirs[key] for key in ours if key in theirs]
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
@@ -306,28 +306,28 @@ class Evidence:
         found = {place: self.mean(measure, method, **{column: place}) for place in self.places(column, method)}
         return {place: mean for place, mean in found.items() if mean is not None}
 
-    def ahead(self, column: str, measure: str, method: Contender, other: Contender) -> dict[Any, Mean]:
-        """Paired at every place of a column that both have: `method` minus `other`."""
+    def differences_along(self, column: str, measure: str, method: Contender, other: Contender) -> dict[Any, Mean]:
+        """Return the paired difference `method` minus `other` at every place of a column that both have."""
         places = [place for place in self.places(column, method) if place in self.places(column, other)]
         found = {place: self.difference(measure, method, other, **{column: place}) for place in places}
         return {place: mean for place, mean in found.items() if mean is not None}
 
-    def steps(self, column: str, measure: str, method: Contender) -> dict[Any, Mean]:
-        """From each place of a column to the next, instance by instance; the key is the later place."""
+    def changes_between(self, column: str, measure: str, method: Contender) -> dict[Any, Mean]:
+        """Return the change from each place of a column to the next, by instance; the key is the later place."""
         places = self.places(column, method)
         found = {
             after: self._change(column, measure, method, before, after) for before, after in itertools.pairwise(places)
         }
         return {place: mean for place, mean in found.items() if mean is not None}
 
-    def since(self, column: str, measure: str, method: Contender, origin: Any) -> dict[Any, Mean]:
-        """From one place of a column to each later one, instance by instance."""
+    def changes_since(self, column: str, measure: str, method: Contender, origin: Any) -> dict[Any, Mean]:
+        """Return the change from one place of a column to each later one, instance by instance."""
         later = [place for place in self.places(column, method) if place > origin]
         found = {place: self._change(column, measure, method, origin, place) for place in later}
         return {place: mean for place, mean in found.items() if mean is not None}
 
     def by_setting(self, measure: str, method: Contender, other: Contender) -> dict[str, Mean]:
-        """Paired at every setting that both have: `method` minus `other`; a key is kind-M-A-H-N."""
+        """Return the paired difference at every setting that both have; a key is kind-M-A-H-N."""
         ours, theirs = self.values(measure, method), self.values(measure, other)
         groups: dict[str, list[float]] = {}
         for key in ours:
@@ -345,7 +345,7 @@ class Evidence:
         return {name: Mean(*mean_and_error(some), len(some)) for name, some in groups.items() if len(some) > 1}
 
     def slope(self, column: str, measure: str, method: Contender) -> tuple[Mean, int] | None:
-        """Slope of a measure along a column, instance by instance, and the number of instances with a negative one."""
+        """Return the slope of a measure along a column by instance, and the number of negative slopes."""
         curves: dict[int, list[tuple[float, float]]] = {}
         for row, value in self.measured(measure):
             if row.method == method.name:

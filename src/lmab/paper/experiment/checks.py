@@ -114,7 +114,7 @@ def greedy_does_not_probe(evidence: Evidence) -> Finding | None:
 
 
 def who_scales(evidence: Evidence) -> Finding | None:
-    """DirectMLE is ahead of each other learner, in pairs, by more than two standard errors."""
+    """Judge if DirectMLE is ahead of each other learner, in pairs, by more than two standard errors."""
     arms = evidence.places("n_arms")
     direct = evidence.mean("fraction", DIRECT_MLE, n_arms=arms[-1]) if arms else None
     if direct is None:
@@ -130,7 +130,7 @@ def who_scales(evidence: Evidence) -> Finding | None:
 
 
 def segments_lift_the_limit(evidence: Evidence) -> Finding | None:
-    """At the most sessions the distance with segments is less than half of that without, in pairs beyond doubt."""
+    """Judge if segments halve the distance at the most sessions, in pairs beyond doubt."""
     budgets = evidence.places("n_sessions", EM_SEGMENTS)
     if not budgets:
         return None
@@ -238,13 +238,13 @@ def together(outcomes: Sequence[bool | None]) -> bool | None:
 
 
 def tensor_falls_behind(column: str) -> Check:
-    """Tensor decomposition is below both others by more than two standard errors at every place."""
+    """Judge if tensor decomposition is below both others by more than two standard errors at every place."""
 
     def check(evidence: Evidence) -> Finding | None:
         ed, optimistic, note = forms(evidence)
         texts, holds = [], []
         for method in (ed, optimistic):
-            found = evidence.ahead(column, _SHARE, method, TENSOR)
+            found = evidence.differences_along(column, _SHARE, method, TENSOR)
             if len(found) < 2:
                 return None
             holds.append(all(one.above for one in found.values()))
@@ -272,7 +272,7 @@ def iterations_are_needed(evidence: Evidence) -> Finding | None:
 
 
 def outperforms(evidence: Evidence) -> Finding | None:
-    """ED+MLE is ahead of every baseline at more than half of the places of figures 2 and 3, and behind at none."""
+    """Judge if ED+MLE is ahead of every baseline at more than half of the places of the figures, and behind at none."""
     texts, outcomes = [], []
     for other in (UCB1, TENSOR, L_UCRL_PUBLISHED):
         found = evidence.by_setting(_SHARE, ED_MLE_LITERAL, other)
@@ -323,7 +323,7 @@ def reads(ed: Contender, optimistic: Contender, measure: str = _SHARE, n_types: 
 
 
 def passes_explain(evidence: Evidence) -> Finding | None:
-    """75 passes over the same sessions are ahead of none at more than half of the places, and behind at none."""
+    """Judge if 75 passes over the same sessions are ahead of 0 at more than half of the places, behind at none."""
     most = L_UCRL_PASSES[-1]
     found = evidence.by_setting("fraction", most, L_UCRL_PUBLISHED)
     if len(found) < 2:
@@ -348,7 +348,7 @@ def falls_with_types(evidence: Evidence) -> Finding | None:
     """Judge if tensor decomposition falls with M by trend; report ED+MLE's lead above the rank too."""
     ed, _, note = forms(evidence)
     slope = evidence.slope("n_types", _SHARE, TENSOR)
-    ahead = evidence.ahead("n_types", _SHARE, ed, TENSOR)
+    ahead = evidence.differences_along("n_types", _SHARE, ed, TENSOR)
     above = {place: mean for place, mean in ahead.items() if place > _RANK}
     if slope is None or not above:
         return None
@@ -359,7 +359,7 @@ def falls_with_types(evidence: Evidence) -> Finding | None:
 
 
 def approaches_the_genie(evidence: Evidence) -> Finding | None:
-    """Both rise with N, fall significantly at no step, and end at .97 of the genie or more."""
+    """Judge if both rise with N, fall significantly at no step, and end at .97 of the genie or more."""
     ed, optimistic, note = forms(evidence)
     texts, holds = [], []
     for method in (ed, optimistic):
@@ -374,9 +374,9 @@ def approaches_the_genie(evidence: Evidence) -> Finding | None:
 
 
 def starts_well(evidence: Evidence) -> Finding | None:
-    """L-UCRL from tensor decomposition loses less than .01 of the genie against our start, at every place."""
+    """Judge if L-UCRL from tensor decomposition loses less than .01 of the genie against our start everywhere."""
     column = "n_sessions" if len(evidence.places("n_sessions", L_UCRL)) > 1 else "horizon"
-    found = evidence.ahead(column, _SHARE, L_UCRL, L_UCRL_TENSOR)
+    found = evidence.differences_along(column, _SHARE, L_UCRL, L_UCRL_TENSOR)
     if len(found) < 2:
         return None
     text = f"L-UCRL, refitted, from clusters minus from tensors: {_counted(found, column)}"
@@ -439,7 +439,7 @@ def _counted(found: dict[Any, Mean], column: str) -> str:
 
 
 def _leads(found: Mapping[str, Mean]) -> bool:
-    """Significantly ahead at more than half of the places, and significantly behind at none."""
+    """Return whether a method is significantly ahead at more than half of the places, and behind at none."""
     return 2 * sum(one.above for one in found.values()) > len(found) and not any(one.below for one in found.values())
 
 
@@ -473,7 +473,7 @@ def width(n_arms: int, horizon: int, instance: int) -> float:
 def three_points(
     moments: Float[Array, "5"], given: Float[Array, "n"]
 ) -> tuple[Float[Array, "k 3"], Float[Array, "k 3"]]:
-    """Three positions, one of the `given` among them, and weights with these moments (from order 0 to 4).
+    """Return three positions, one of the `given` among them, and weights with these moments (from order 0 to 4).
 
     There are none for some of the given ones.
     """
@@ -497,7 +497,7 @@ def three_points(
 
 
 def _changes(horizon: int) -> Float[Array, "n 5"]:
-    """Changes of the moments above the horizon: none of order 4 or less is free at H = 4, one at 3, two at 2."""
+    """Return changes of the moments above the horizon: none of order 4 or less is free at H = 4, one at 3, two at 2."""
     free = [_CHANGES if order > horizon else np.zeros(1) for order in range(5)]
     return np.stack(np.meshgrid(*free, indexing="ij"), axis=-1).reshape(-1, 5)
 
@@ -538,7 +538,7 @@ def rates(rows: Sequence[Row], method: Contender) -> dict[Cell, Mean]:
 
 
 def scale(cell: Cell, power: float = 2.0) -> float:
-    """gamma^power H; gamma alone for an infinite power."""
+    """Return gamma^power H; gamma alone for an infinite power."""
     gamma, horizon = cell
     return gamma if math.isinf(power) else gamma**power * horizon
 
@@ -590,7 +590,7 @@ _FAST = 0.35  # a rate that is nearer to the parametric 1/2 than to the slow one
 
 
 def parameters_need_the_horizon(evidence: Evidence) -> Finding | None:
-    """Algorithm 1's distance has a floor at every H < 2M - 1, and falls at every other horizon."""
+    """Judge if Algorithm 1's distance has a floor at every H < 2M - 1, and falls at every other horizon."""
     budgets = evidence.places("n_sessions", ED_MOMENTS)
     texts, holds, regimes = [], [], set()
     for horizon in evidence.places("horizon", ED_MOMENTS):
@@ -614,7 +614,7 @@ def parameters_need_the_horizon(evidence: Evidence) -> Finding | None:
 
 
 def values_do_not(evidence: Evidence) -> Finding | None:
-    """At the largest budget Algorithm 1 loses less than .005 per step at every horizon, short ones among them."""
+    """Judge if Algorithm 1 loses less than .005 per step at every horizon, also short ones, at the largest budget."""
     budgets = evidence.places("n_sessions", ED_MOMENTS)
     horizons = evidence.places("horizon", ED_MOMENTS)
     if not budgets or not horizons:

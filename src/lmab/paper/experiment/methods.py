@@ -82,7 +82,7 @@ def generator(instance: int, use: str) -> np.random.Generator:
 
 
 def on_a_line(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
-    """Types on a line: means 1/2 + c_a * x_m with scalar positions x_m, so that sessions show moments of x alone.
+    """Return types on a line: means 1/2 + c_a * x_m with scalar positions x_m. Sessions show moments of x alone.
 
     A distribution on M points of a line is fixed by its first 2M-1 moments and by no fewer: the sharpest case of the
     paper's two regimes.
@@ -114,7 +114,7 @@ def clipped(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit
 
 
 def separated(n_types: int, n_arms: int, separation: float, rng: np.random.Generator) -> LatentBandit:
-    """Types that differ by exactly `separation` (in l1, as in appendix C) on about half of the arms, else by 0."""
+    """Return types that differ by exactly `separation` (in l1, as in appendix C) on about half of the arms."""
     base = rng.uniform(0.3, 0.7, n_arms)
     signs: Float[Array, "M A"] = rng.choice((-1.0, 1.0), (n_types, n_arms))
     return LatentBandit.bernoulli(np.full(n_types, 1 / n_types), base + signs * separation / 4)
@@ -244,7 +244,7 @@ class ProcessorClock(Clock):
 
     @property
     def seconds(self) -> float:
-        """Processor seconds since the run began."""
+        """Return processor seconds since the run began."""
         return time.process_time() - self._began
 
 
@@ -257,7 +257,7 @@ class ByProcessor(Certified):
 
 @dataclass(frozen=True)
 class Learning:
-    """Learn in a simulator of the bandit; one learned model serves both planners."""
+    """Measurement of a learner in a simulator of the bandit; one learned model serves both planners."""
 
     learner: Callable[[Setting, LatentBandit], Learner]
     times: int = 1  # sessions that are played, as a multiple of the setting's N
@@ -301,7 +301,7 @@ def _distance(bandit: LatentBandit, learned: LatentBandit | None) -> float | Non
 
 @dataclass(frozen=True)
 class Fitting:
-    """Learn as above and measure the parameters alone, if sessions are too long to plan and evaluate."""
+    """Measurement of the learned parameters alone, if sessions are too long to plan and evaluate."""
 
     learner: Callable[[Setting, LatentBandit], Learner]
     apart: int = 0  # sessions of step 1, beside the N of step 2
@@ -327,7 +327,7 @@ _SEGMENTS = 20  # of people, in each of which the types are mixed differently
 
 @dataclass(frozen=True)
 class Segments:
-    """Fit sessions if a segment changes the probabilities of the types; `known`: the segment is a feature."""
+    """Measurement of a fit if a segment changes the probabilities of the types; `known`: the segment is a feature."""
 
     known: bool
 
@@ -353,7 +353,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class Erring:
-    """Measure the error of an estimate, `error(setting, bandit, rng)`, which no policy follows."""
+    """Measurement of the error of an estimate, `error(setting, bandit, rng)`, which no policy follows."""
 
     error: Callable[[Setting, LatentBandit, np.random.Generator], float]
 
@@ -385,7 +385,7 @@ def _core_error(setting: Setting, bandit: LatentBandit, rng: np.random.Generator
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Maximise the likelihood of uniform plays by EM, and compare with EM that starts from the truth.
+    """Comparison of EM on uniform plays with EM that starts from the truth.
 
     `error` is how much lower the log-likelihood per session is than from the truth, at least 0: EM missed the maximum.
     """
@@ -413,7 +413,7 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class Planning:
-    """Plan on the true bandit; the value is that of the policy, the bounds are the planner's."""
+    """Measurement of a planner on the true bandit; the value is that of the policy, the bounds are the planner's."""
 
     method: Planner
 
@@ -452,7 +452,7 @@ def _history(setting: Setting, bandit: LatentBandit) -> Learner:
 
 
 def _ed_mle_known(setting: Setting, bandit: LatentBandit) -> Learner:
-    """ED+MLE that is given the span of the true types."""
+    """Return ED+MLE that is given the span of the true types."""
     assert isinstance(bandit.rewards, Categorical)
     basis, singular, _ = np.linalg.svd(bandit.rewards.table, full_matrices=False)
     rank = int((singular > _NO_DIRECTION * singular[0]).sum())

@@ -129,12 +129,12 @@ def _judgements(rows: Sequence[Row], size: str) -> list[_Judged]:
     return [_Judged(claim, own, *_verdict(claim, own, size)) for claim, own in found]
 
 
-def counted(rows: Sequence[Row], size: str) -> str:
+def count_verdicts(rows: Sequence[Row], size: str) -> str:
     """Return how many claims agree, for the page of measured numbers."""
-    return _counted(_judgements(rows, size))
+    return _verdict_counts(_judgements(rows, size))
 
 
-def _counted(judged: Sequence[_Judged]) -> str:
+def _verdict_counts(judged: Sequence[_Judged]) -> str:
     def among(source: str, *, vacuous: bool) -> Counter[str]:
         return Counter(one.verdict for one in judged if (one.claim.source, one.claim.vacuous) == (source, vacuous))
 
@@ -273,7 +273,7 @@ def page(rows: Sequence[Row], size: str = "standard") -> str:
     """Return the page, in Markdown; figures are expected in `figures/`."""
     used = {row.id: row for study in STUDIES for row in wanted(study, rows, size)}.values()
     head, judged = _HEAD.format(flag=_flag(size)), _judgements(rows, size)
-    parts = [head, _provenance(list(used)), f"{_counted(judged)}.\n", _overview(judged), _OPEN]
+    parts = [head, _provenance(list(used)), f"{_verdict_counts(judged)}.\n", _overview(judged), _OPEN]
     parts.append(_origin(rows, size))
     parts += ["## figures\n\nFigures 2 and 3 together.\n", *_said(BOTH_FIGURES, judged), ""]
     drawn = {figure.studies[0].name: figure for figure in FIGURES}

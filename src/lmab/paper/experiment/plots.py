@@ -33,7 +33,7 @@ _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the 
 
 def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
     """Write NAME.png and NAME.svg of a study into `folder`; `rows` are its stored rows."""
-    return _written(study.name, lambda: (_apart if study.apart else _figure)(study, rows), folder)
+    return _written(study.name, lambda: (_split_figure if study.apart else _figure)(study, rows), folder)
 
 
 _LEAST_LOSS = 1e-4  # Losses below this, and plans that beat the genie's, are drawn here.
@@ -152,7 +152,7 @@ _ACROSS = 4  # panels beside one another
 _MOST_LABELS = 7  # on the horizontal axis of such a panel; of more, every second is written
 
 
-def _apart(study: Study, rows: Sequence[Row]) -> Any:
+def _split_figure(study: Study, rows: Sequence[Row]) -> Any:
     """Draw each value of the second column in panels of its own, in rows or columns."""
     from matplotlib.figure import Figure
 
@@ -166,7 +166,7 @@ def _apart(study: Study, rows: Sequence[Row]) -> Any:
         axes = figure.add_subplot(lines, columns, index + 1)
         names = [study.split_label.format(split) if split else "", panel.title if len(found) > 1 or not split else ""]
         axes.set_title("\n".join(filter(None, names)), fontsize=8)
-        _draw_apart(axes, study, panel, [point for point in found[panel] if point.split == split])
+        _draw_split_panel(axes, study, panel, [point for point in found[panel] if point.split == split])
     counts = {point.n_instances for some in found.values() for point in some}
     shares = [one for panel, some in found.items() if _is_share(panel) for one in some if one.method != GENIE.name]
     note = _at_the_least([_lost(point) for point in shares])
@@ -184,7 +184,7 @@ def _is_share(panel: Panel) -> bool:
     return panel.measure.startswith("fraction")
 
 
-def _draw_apart(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
+def _draw_split_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
     shares = _is_share(panel)
     if shares:
         found = [_lost(point) for point in found if point.method != GENIE.name]

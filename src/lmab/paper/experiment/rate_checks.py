@@ -20,12 +20,12 @@ _OFTEN = 0.9  # share of instances on which a method succeeds
 
 
 def parameters_fall_slowly(evidence: Evidence) -> Finding | None:
-    """Parameters fall as N^(-1/(4M-2)) in the worst case and as N^(-1/2) at fixed types, for M = 2 and 3."""
+    """Judge if parameters fall as N^(-1/(4M-2)) in the worst case, and as N^(-1/2) at fixed types."""
     return _as_argued(evidence, "parameters", 4)
 
 
 def values_fall_fast(evidence: Evidence) -> Finding | None:
-    """Values fall as N^(-1/2) with fewer than 2M - 1 steps, for M = 2 and 3."""
+    """Judge if values fall as N^(-1/2) with fewer than 2M - 1 steps, for M = 2 and 3."""
     return _as_argued(evidence, "values", 2)
 
 
@@ -50,7 +50,7 @@ def told(exponent: Mean) -> str:
 
 
 def sampling_needs_more_with_arms(evidence: Evidence) -> Finding | None:
-    """Sampling coordinates needs at least A^(l/2) sessions for moments of order l; the core set's cost stays."""
+    """Judge if coordinates need A^(l/2) sessions or more for moments of order l; the core set's cost stays."""
     lines = by_label(measured_rates(evidence.rows), "rate-sampling")
     coordinates = [rate for label, rate in lines.items() if label.startswith("coordinates")]
     core = [rate for label, rate in lines.items() if label.startswith("arms from the core set")]
@@ -63,7 +63,7 @@ def sampling_needs_more_with_arms(evidence: Evidence) -> Finding | None:
 
 
 def sessions_are_polynomial(evidence: Evidence) -> Finding | None:
-    """Algorithm 1's sessions grow more slowly than A^4, the power that Lemma 3.7 asks for."""
+    """Judge if Algorithm 1's sessions grow more slowly than A^4, the power that Lemma 3.7 asks for."""
     (rate,) = by_label(measured_rates(evidence.rows), "rate-arms").values() or (None,)
     if rate is None:
         return None
@@ -73,7 +73,7 @@ def sessions_are_polynomial(evidence: Evidence) -> Finding | None:
 
 
 def perturbations_help(evidence: Evidence) -> Finding | None:
-    """With the largest perturbation and log, EM reaches the maximum and finds the types; without one it does not."""
+    """Judge if EM reaches the maximum and finds the types with the largest perturbation, but not without one."""
     found = successes(evidence.rows)
     if not found:
         return None

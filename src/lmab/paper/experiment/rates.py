@@ -40,7 +40,7 @@ def apart(n_types: int, n_arms: int, separation: float) -> LatentBandit:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Return all kinds of sessions under uniform play, by the counts of plays and of rewards of each arm."""
+    """Kinds of sessions under uniform play, by the counts of plays and of rewards of each arm."""
 
     plays: Float[Array, "k A"]
     paid: Float[Array, "k A"]

@@ -169,7 +169,7 @@ class RowStore:
         return list(found.values())
 
     def finished(self) -> set[str]:
-        """Ids that need not be run again. A method that changed has a higher revision, and so other ids."""
+        """Return the ids that need not be run again. A method that changed has a higher revision, and so other ids."""
         return {row.id for row in self.rows() if row.done}
 
 
@@ -403,7 +403,7 @@ def performed(
 def _in_order_of_completion(
     pool: Executor, run: Callable[..., Result], calls: Sequence[tuple[Any, ...]], ahead: int
 ) -> Iterator[Result]:
-    """Results as they finish, with at most `ahead` calls handed out: a stop need not wait for a long queue."""
+    """Yield results as they finish, with at most `ahead` calls submitted: a stop need not wait for a queue."""
     left = iter(calls)
     active: set[Future[Result]] = set()
     while True:

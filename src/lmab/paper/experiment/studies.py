@@ -142,7 +142,7 @@ _FIGURE = (*_BOTH_PLANNERS, Panel("distance", "Parameters", log=True))
 def _horizons(
     n_types: int, n_arms: int, n_sessions: int, horizons: Sequence[int], methods: Sequence[Contender] = FORMS
 ) -> tuple[Cell, ...]:
-    """Third moments, and so tensors, need three steps."""
+    """Return the settings of these horizons; tensors need third moments, and so three steps."""
     settings = [Setting("spherical", n_types, n_arms, horizon, n_sessions) for horizon in horizons]
     long, short = (tuple(each for each in settings if (each.horizon > 2) == wanted) for wanted in (True, False))
     others = tuple(
