@@ -139,7 +139,7 @@ def pictures(world: str) -> dict[str, list[str]]:
         if study in RATES:  # drawn together
             continue
         some = wanted(study, list(rows(world)), SIZE)
-        found[study.name] = figure((plots._apart if study.apart else plots._figure)(study, some))
+        found[study.name] = figure((plots._split_figure if study.apart else plots._figure)(study, some))
     for one in FIGURES:
         found[one.name] = figure(canvas(lambda one=one: plots.draw_figure(one, list(rows(world)), "", SIZE)))
     found["rates"] = figure(canvas(lambda: plots.draw_measured_rates(list(rows(world)), "", SIZE)))

@@ -107,9 +107,9 @@ def match(
     least, best = w_min or 1 / n_types, None
     while least >= _LEAST_WEIGHT:
         for _ in range(restarts):
-            found = _minimise(tensors, core, n_types, least, rng)
-            if best is None or found.residual < best.residual:
-                best = found
+            matched = _minimise(tensors, core, n_types, least, rng)
+            if best is None or matched.residual < best.residual:
+                best = matched
             if best.residual < tensors.tolerance:
                 return best
         if w_min is not None or n_types == 1:
@@ -200,21 +200,21 @@ def _valid(core: Design, point: Float[Array, "p"], n_types: int) -> tuple[Any, A
     rows, limits = [], []
     for m in range(n_types):
         entries, totals = rebuild @ values[:, m], sums @ values[:, m]
-        own = np.zeros((len(rebuild), n_types + values.size))
-        own[:, n_types + m :: n_types] = rebuild
+        bounds = np.zeros((len(rebuild), n_types + values.size))
+        bounds[:, n_types + m :: n_types] = rebuild
         whole = np.zeros((len(sums), n_types + values.size))
         whole[:, n_types + m :: n_types] = sums
         wide = len(core.values) * slack[m]
-        rows += [own, -own, whole, -whole]
+        rows += [bounds, -bounds, whole, -whole]
         limits += [1 + slack[m] - entries, slack[m] + entries, 1 + wide - totals, totals - 1 + wide]
     return np.concatenate(rows), np.maximum(np.concatenate(limits), 0.0)
 
 
-def rebuild(found: Match, core: Design) -> LatentBandit:
+def rebuild(matched: Match, core: Design) -> LatentBandit:
     """Rebuild the bandit by clipping at 0 and 1 and normalising, equation (clipping_mu)."""
     assert core.values is not None
-    table = np.clip(core.onto_pairs @ found.core, 0, 1).T.reshape(len(found.weights), -1, len(core.values))
+    table = np.clip(core.onto_pairs @ matched.core, 0, 1).T.reshape(len(matched.weights), -1, len(core.values))
     totals = table.sum(axis=2, keepdims=True)
     rows = np.divide(table, totals, out=np.full_like(table, 1 / table.shape[2]), where=totals > 0)
-    weights = np.maximum(found.weights, 0)
+    weights = np.maximum(matched.weights, 0)
     return LatentBandit.categorical(weights / weights.sum(), rows, core.values)

@@ -187,8 +187,8 @@ class EDMLE(Learner):
     space: Subspace | None = None
 
     def __post_init__(self) -> None:
-        own: dict[str, Constraint] = {"likelihood": OneOf(("indicator", "full")), "explore": optional(COUNT)}
-        check_fields(self, {"n_types": COUNT, **CORE_OPTIONS, **own})
+        options: dict[str, Constraint] = {"likelihood": OneOf(("indicator", "full")), "explore": optional(COUNT)}
+        check_fields(self, {"n_types": COUNT, **CORE_OPTIONS, **options})
         if self.space is not None and self.explore is not None:
             raise InvalidArgument(f"explore must be None where the subspace is given, got {self.explore}")
         if self.events == "events" and self.likelihood == "full":
@@ -236,8 +236,8 @@ class EDMLE(Learner):
             log = as_core_arms(core, sessions)
             fitted = fit(log, n_types=self.n_types, method=self.method, values=values, rng=rng)
             arms, paid = zip(*((core.arms.index(arm), value) for arm, value in core.pairs), strict=True)
-            found = fitted.bandit.rewards.likelihood(np.array(arms), np.array(paid))
-            bandit = reconstruct(fitted.bandit.weights, found, core, sessions)
+            core_means = fitted.bandit.rewards.likelihood(np.array(arms), np.array(paid))
+            bandit = reconstruct(fitted.bandit.weights, core_means, core, sessions)
         note_estimate(course, "fit", fitted)
         return bandit
 
@@ -346,13 +346,13 @@ class EDMoments(Learner):
         core = core_set(exploration, task.rewards, "first-two", self.n_types, course)
         tensors = yield from algorithm_1.measure(task, core, self.n_types, n_second, rng, course)
         least = None if isinstance(self.w_min, str) else self.w_min
-        found = algorithm_1.match(tensors, core, self.n_types, self.restarts, least, rng)
+        matched = algorithm_1.match(tensors, core, self.n_types, self.restarts, least, rng)
         tolerance = tensors.tolerance
         course.note(
-            "match", residual=found.residual, delta_tsr=tolerance, feasible=found.residual < tolerance,
-            sessions_per_entry=tensors.n_each, w_min=found.w_min,
+            "match", residual=matched.residual, delta_tsr=tolerance, feasible=matched.residual < tolerance,
+            sessions_per_entry=tensors.n_each, w_min=matched.w_min,
         )  # fmt: skip
-        bandit = algorithm_1.rebuild(found, core)
+        bandit = algorithm_1.rebuild(matched, core)
         result = planned(task, bandit, course)
         return course.learned(result.policy, bandit, plan=result)
 
@@ -393,13 +393,13 @@ def _best_played(
     task: Task, bandits: list[LatentBandit], weights: list[float | None], n_sessions: int, course: Course
 ) -> Generator[Exploration, Sessions, Learned]:
     """Plan on each bandit, play the policies equally often, and keep the one that earned most."""
-    found, earned = [], []
+    plans, earned = [], []
     ends = np.linspace(0, n_sessions, len(bandits) + 1).astype(int)
     for bandit, n_played in zip(bandits, np.diff(ends).tolist(), strict=True):
-        found.append(planned_on_estimate(task, lenient(floored(bandit, task.values)), course))
-        played = yield from course.explore(Exploration.of_policy("try policies", found[-1].policy, n_played))
+        plans.append(planned_on_estimate(task, lenient(floored(bandit, task.values)), course))
+        played = yield from course.explore(Exploration.of_policy("try policies", plans[-1].policy, n_played))
         earned.append(played.mean_session(task.horizon))
-    best = found[int(np.argmax(earned))]
+    best = plans[int(np.argmax(earned))]
     course.note("choice of w_min", tried=weights, earned=earned, w_min=weights[int(np.argmax(earned))])
     assert best.plan is not None
     return course.learned(best.policy, best.bandit, plan=best.plan)

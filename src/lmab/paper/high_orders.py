@@ -63,8 +63,8 @@ def core_moments(sessions: Sessions | Packed, design: Design, order: int) -> tup
     slots, table = _hits(pairs, arms, design.values)
     indices, sums = _sums(sessions, order, arms, slots, design.values, table)
     bounded = design.values is not None
-    found = [_ratios(own, part, bounded=bounded) for own, part in zip(indices, sums, strict=True)]
-    measured = tuple(tensor for tensor in found if len(tensor.entries))
+    moments = [_ratios(rows, part, bounded=bounded) for rows, part in zip(indices, sums, strict=True)]
+    measured = tuple(tensor for tensor in moments if len(tensor.entries))
     if len(measured) < min(order, 2):
         raise InvalidArgument("sessions must play arms of the core set twice in a session, got none that do")
     return measured
@@ -89,8 +89,8 @@ def _hits(
     if values is None:
         return slots, np.ones((len(arms), 1, 1))
     table = np.zeros((len(arms), len(values) + 1, slots.shape[1]))
-    for group, own in enumerate(members):
-        for column, slot in enumerate(own):
+    for group, group_slots in enumerate(members):
+        for column, slot in enumerate(group_slots):
             event = pairs[slot][1] if isinstance(pairs[slot][1], frozenset) else {pairs[slot][1]}
             table[group, :-1, column] = [value in event for value in values.tolist()]
     return slots, table
@@ -146,28 +146,30 @@ class _MultiIndex:
     @cached_property
     def _multisets(self) -> list[tuple[int, ...]]:
         return [
-            own
+            multiset
             for size in range(self.order + 1)
-            for own in itertools.combinations_with_replacement(range(self.width), size)
+            for multiset in itertools.combinations_with_replacement(range(self.width), size)
         ]
 
     @cached_property
     def symbols(self) -> Integer[Array, "Q L"]:
-        return np.array([[*own, *[-1] * (self.order - len(own))] for own in self._multisets], dtype=np.int64)
+        return np.array(
+            [[*multiset, *[-1] * (self.order - len(multiset))] for multiset in self._multisets], dtype=np.int64
+        )
 
     @cached_property
     def degrees(self) -> Integer[Array, "Q"]:
-        return np.array([len(own) for own in self._multisets], dtype=np.int64)
+        return np.array([len(multiset) for multiset in self._multisets], dtype=np.int64)
 
     @cached_property
     def parents(self) -> Integer[Array, "Q L"]:
-        places = {own: place for place, own in enumerate(self._multisets)}
-        found = np.full((len(places), self.order), -1, dtype=np.int64)
-        for own, place in places.items():
-            for factor, symbol in enumerate(own):
-                if factor == 0 or own[factor - 1] != symbol:
-                    found[place, factor] = places[own[:factor] + own[factor + 1 :]]
-        return found
+        places = {multiset: place for place, multiset in enumerate(self._multisets)}
+        parent = np.full((len(places), self.order), -1, dtype=np.int64)
+        for multiset, place in places.items():
+            for factor, symbol in enumerate(multiset):
+                if factor == 0 or multiset[factor - 1] != symbol:
+                    parent[place, factor] = places[multiset[:factor] + multiset[factor + 1 :]]
+        return parent
 
     @cached_property
     def repeats(self) -> Float[Array, "Q"]:
@@ -185,22 +187,22 @@ class _MultiIndex:
 
     def entries(self) -> list[Integer[Array, "_ _"]]:
         """Return the multi-indices of each order, as the kernel numbers them."""
-        found = []
+        ratios = []
         for degree in range(1, self.order + 1):
             every = itertools.combinations_with_replacement(range(self.n_slots), degree)
             rows = np.array(list(every), dtype=np.int64).reshape(-1, degree)
-            found.append(rows[np.lexsort(rows.T)])
-        return found
+            ratios.append(rows[np.lexsort(rows.T)])
+        return ratios
 
 
 def _factorials(rows: Integer[Array, "R l"], pad: int) -> Float[Array, "R"]:
     """Return the product of the factorials of the multiplicities of each rising row."""
-    found = np.ones(len(rows))
+    factorials = np.ones(len(rows))
     run = np.ones(len(rows))
     for column in range(1, rows.shape[1]):
         run = np.where((rows[:, column] == rows[:, column - 1]) & (rows[:, column] != pad), run + 1, 1.0)
-        found *= run
-    return found
+        factorials *= run
+    return factorials
 
 
 def _ratios(indices: Integer[Array, "R l"], sums: Float[Array, "R 5"], *, bounded: bool) -> CoreMoments:
@@ -252,7 +254,7 @@ class Contrasts:
         """
         pairs = sorted(set(events))
         arms = np.array(sorted({arm for arm, _ in pairs}), dtype=np.int64)
-        own = [[place for place, (arm, _) in enumerate(pairs) if arm == core] for core in arms.tolist()]
+        rows_by_arm = [[place for place, (arm, _) in enumerate(pairs) if arm == core] for core in arms.tolist()]
         if values is None:
             plays, sums, squares = _by_arm(sessions, arms)
             centre = sums / np.maximum(plays, 1)
@@ -268,7 +270,7 @@ class Contrasts:
         counts = _by_value(sessions, arms, values)
         places = np.searchsorted(values, [value for _, value in pairs])
         centre, blocks, tables = np.zeros(len(pairs)), [], []
-        for group, rows in enumerate(own):
+        for group, rows in enumerate(rows_by_arm):
             plays = max(counts[group].sum(), 1.0)
             p = counts[group, places[rows]] / plays
             centre[rows] = p
@@ -282,7 +284,7 @@ class Contrasts:
         slots = padded([list(range(*ends)) for ends in itertools.pairwise(_edges(blocks))])
         factor = np.zeros((len(pairs), int(slots.max(initial=-1)) + 1))
         table = np.zeros((len(arms), len(values) + 1, slots.shape[1]))
-        for group, (rows, block) in enumerate(zip(own, blocks, strict=True)):
+        for group, (rows, block) in enumerate(zip(rows_by_arm, blocks, strict=True)):
             factor[np.array(rows)[:, None], slots[group, : block.shape[1]]] = block
             table[group, :, : block.shape[1]] = tables[group]
         return cls(arms, pairs, slots, values, table, centre, factor, places)
@@ -300,9 +302,9 @@ class Contrasts:
         group = np.searchsorted(self.arms, [arm for arm, _ in self.events])
         probabilities[group, self.atoms] = np.clip(self.event_means(y), 0, 1)
         probabilities[:, -1] = np.maximum(1 - probabilities[:, :-1].sum(axis=1), 0)
-        found = np.einsum("gzm,gzw->gwm", probabilities, self.table**power)
+        means = np.einsum("gzm,gzw->gwm", probabilities, self.table**power)
         out = np.zeros((self.n, len(weights)))
-        out[self.slots[self.slots >= 0]] = found[self.slots >= 0]
+        out[self.slots[self.slots >= 0]] = means[self.slots >= 0]
         return out
 
 
@@ -325,11 +327,11 @@ def _by_value(sessions: Sessions | Packed, arms: Integer[Array, "G"], values: Fl
 def _by_arm(sessions: Sessions | Packed, arms: Integer[Array, "G"]) -> Float[Array, "3 G"]:
     """Return the plays of each arm, the sum of its rewards, and the sum of their squares."""
     size = max(sessions.n_arms, int(arms.max()) + 1)
-    found = np.zeros((3, size))
+    totals = np.zeros((3, size))
     for chunk in sessions.chunks(_CHUNK):
-        for row, weights in zip(found, (None, chunk.rewards, chunk.rewards**2), strict=True):
+        for row, weights in zip(totals, (None, chunk.rewards, chunk.rewards**2), strict=True):
             row += np.bincount(chunk.arms, weights, minlength=size)
-    return found[:, arms]
+    return totals[:, arms]
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,9 +364,9 @@ def centred_moments(sessions: Sessions | Packed, contrasts: Contrasts, order: in
     indices, sums = _sums(
         sessions, order, contrasts.arms, contrasts.slots, contrasts.values, contrasts.table, centre
     )  # fmt: skip
-    missing = [((0, 0), (0, order - own.shape[1])) for own in indices]
+    missing = [((0, 0), (0, order - table.shape[1])) for table in indices]
     rows = np.concatenate(
-        [np.pad(own, width, constant_values=contrasts.n) for own, width in zip(indices, missing, strict=True)]
+        [np.pad(table, width, constant_values=contrasts.n) for table, width in zip(indices, missing, strict=True)]
     )
     totals = np.concatenate(sums)
     kept = totals[:, 1] > 0

@@ -235,13 +235,13 @@ class OptimisticRule:
 
     def play(self, bandit: LatentBandit, n_sessions: int, horizon: int, rng: np.random.Generator) -> Sessions:
         """Play sessions of a bandit that is simulated; the counts of this rule stay as they are."""
-        own = replace(self, counts=self.counts.copy())
+        copy = replace(self, counts=self.counts.copy())
         if bandit.leaving is None and isinstance(bandit.rewards, Categorical):
-            return own._play_values(bandit, bandit.rewards, n_sessions, horizon, rng)
+            return copy._play_values(bandit, bandit.rewards, n_sessions, horizon, rng)
         played = []
         for _ in range(n_sessions):
-            played.append(simulate(bandit, own.policy(), n_sessions=1, horizon=horizon, rng=rng))
-            own.add(played[-1])
+            played.append(simulate(bandit, copy.policy(), n_sessions=1, horizon=horizon, rng=rng))
+            copy.add(played[-1])
         return joined(played)
 
     def _play_values(

@@ -151,8 +151,10 @@ def sessions_below(n_types: int, horizon: int, epsilon: float, eta: float, *, n_
     for types, arms in product(range(2, min(n_types, _MOST_TYPES) + 1), range(2, min(n_arms, 3) + 1)):
         if _counts(arms, horizon) <= _SEARCHED:
             pairs += [_improve(start, types, arms, horizon, epsilon) for start in _starts(types, arms)]
-    found = [pair for pair in pairs if pair is not None]
-    return _bound(min(found, key=lambda pair: divergence(pair[0], pair[1], horizon)) if found else None, horizon, eta)
+    provable = [pair for pair in pairs if pair is not None]
+    return _bound(
+        min(provable, key=lambda pair: divergence(pair[0], pair[1], horizon)) if provable else None, horizon, eta
+    )
 
 
 def longest_horizon() -> int:

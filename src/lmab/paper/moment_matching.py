@@ -524,21 +524,21 @@ class Matching:
         """Return the best solution: starts in a plane, the best of them free, then with the model's variances."""
         plane = self.leading_plane()
         inside = replace(self, plane=plane)
-        found: list[tuple[float, Float[Array, "p"]]] = []
+        descents: list[tuple[float, Float[Array, "p"]]] = []
         for number in range(restarts if plane.shape[1] else 1):
             point, cost, _ = inside.descend(inside.random_start(rng))
-            found.append((cost, point))
-            least = min(cost for cost, _ in found)
+            descents.append((cost, point))
+            least = min(cost for cost, _ in descents)
             if progress(Progress("matching", number + 1, restarts, -least)):
                 break
-        least, point = min(found, key=lambda one: one[0])
+        least, point = min(descents, key=lambda one: one[0])
         weights, y = inside.unpack(point)
         fit = self.solve(weights, y)
         if not progress.stopped:
             second = replace(self, variances=self.predicted_variances(fit))
             fit = second.solve(fit.weights, fit.y)
-        best = sum(cost <= _SAME * least + 1e-12 for cost, _ in found)
-        return fit, Starts(len(found), len(found), best)
+        best = sum(cost <= _SAME * least + 1e-12 for cost, _ in descents)
+        return fit, Starts(len(descents), len(descents), best)
 
     def solve(self, weights: Float[Array, "M"], y: Float[Array, "n M"]) -> Fit:
         """Return the solution of least squares from this one, with firmer bounds until it keeps them."""

@@ -155,10 +155,10 @@ def _decisions(
     policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int
 ) -> list[tuple[Integer[Array, "n"], Integer[Array, "n Z"]]]:
     """Return for each step the arm at every history, and the history of the next step that follows each reward."""
-    found, total, remedy = [], 0, "raise max_nodes"
+    decisions, total, remedy = [], 0, "raise max_nodes"
     for level in enumerate_histories(policy, bandit, horizon, limit=max_nodes, remedy=remedy):
         total += len(level.arms)
         if total > max_nodes:
             raise TooLarge(f"the graph would need {total} nodes for its first steps, more than {max_nodes}: {remedy}")
-        found.append((level.arms, level.children))
-    return found
+        decisions.append((level.arms, level.children))
+    return decisions

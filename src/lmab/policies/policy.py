@@ -621,13 +621,13 @@ def underlying_bandit(policy: Policy) -> LatentBandit | None:
 
 def restore_policy(record: files.Record) -> Policy:
     """Return the policy that `record` describes; its class is one of the package or of the user."""
-    found = _registry.class_of(record.kind)
-    if not (isinstance(found, type) and issubclass(found, Policy)):
+    policy_class = _registry.class_of(record.kind)
+    if not (isinstance(policy_class, type) and issubclass(policy_class, Policy)):
         raise InvalidFile(
             f"holds a {record.kind!r}, which this lmab does not know: import the module of its class first, if it is a "
             "policy of your own"
         )
-    return found.from_record(record)
+    return policy_class.from_record(record)
 
 
 def check_horizon(horizon: int | None) -> int | None:

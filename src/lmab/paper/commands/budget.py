@@ -75,9 +75,9 @@ def budget(
     if not measure:
         console.print("Add --measure 5 to measure the need in practice (maximum likelihood on uniform exploration).")
     else:
-        found = f"{needed:,}" if needed else f"more than {_SIZES[-1]:,}"
+        enough = f"{needed:,}" if needed else f"more than {_SIZES[-1]:,}"
         console.print(
-            f"In practice {found} sessions are needed (DirectMLE's method, mean over {measure} random bandits)."
+            f"In practice {enough} sessions are needed (DirectMLE's method, mean over {measure} random bandits)."
         )
 
 

@@ -129,12 +129,12 @@ def _imported(given: str) -> list[Contender]:
     if here not in sys.path:
         sys.path.insert(0, here)  # processes that run trials inherit it
     try:
-        found = getattr(import_module(module), name)
+        attribute = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"--with must name a contender that can be imported, got {given!r}: {error}") from error
-    contenders = [found] if isinstance(found, Contender) else found
+    contenders = [attribute] if isinstance(attribute, Contender) else attribute
     if not isinstance(contenders, list | tuple) or not all(isinstance(one, Contender) for one in contenders):
-        raise InvalidArgument(f"--with must name an lmab.experiment.Contender or a list of them, got {found!r}")
+        raise InvalidArgument(f"--with must name an lmab.experiment.Contender or a list of them, got {attribute!r}")
     return list(contenders)
 
 
@@ -172,15 +172,15 @@ def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: Ro
     inside = {study.name for name in figures if name in _FIGURES for study in _FIGURES[name].studies}
     inside |= {study.name for study in RATES}
     for study in studies:
-        found = wanted(study, rows, size)
+        rows_of_study = wanted(study, rows, size)
         ids = {trial.id for trial in study.trials(size)}
         answer = {
             "study": study.name,
             "trials": len(ids),
-            "done": len(found),
+            "done": len(rows_of_study),
             "failed": [f"{row.id}: {row.status}" for row in rows if row.id in ids and not row.done],
-            "tables": [vars(table) for table in tables(study, found)],
-            "figures": [] if study.name in inside else [str(path) for path in draw(study, found, folder)],
+            "tables": [vars(table) for table in tables(study, rows_of_study)],
+            "figures": [] if study.name in inside else [str(path) for path in draw(study, rows_of_study, folder)],
         }
         answers.append(answer)
         if not as_json:

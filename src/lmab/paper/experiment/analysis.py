@@ -303,28 +303,28 @@ class Evidence:
 
     def along(self, column: str, measure: str, method: Contender) -> dict[Any, Mean]:
         """Return the mean at every place of a column, in order."""
-        found = {place: self.mean(measure, method, **{column: place}) for place in self.places(column, method)}
-        return {place: mean for place, mean in found.items() if mean is not None}
+        means = {place: self.mean(measure, method, **{column: place}) for place in self.places(column, method)}
+        return {place: mean for place, mean in means.items() if mean is not None}
 
     def differences_along(self, column: str, measure: str, method: Contender, other: Contender) -> dict[Any, Mean]:
         """Return the paired difference `method` minus `other` at every place of a column that both have."""
         places = [place for place in self.places(column, method) if place in self.places(column, other)]
-        found = {place: self.difference(measure, method, other, **{column: place}) for place in places}
-        return {place: mean for place, mean in found.items() if mean is not None}
+        differences = {place: self.difference(measure, method, other, **{column: place}) for place in places}
+        return {place: mean for place, mean in differences.items() if mean is not None}
 
     def changes_between(self, column: str, measure: str, method: Contender) -> dict[Any, Mean]:
         """Return the change from each place of a column to the next, by instance; the key is the later place."""
         places = self.places(column, method)
-        found = {
+        changes = {
             after: self._change(column, measure, method, before, after) for before, after in itertools.pairwise(places)
         }
-        return {place: mean for place, mean in found.items() if mean is not None}
+        return {place: mean for place, mean in changes.items() if mean is not None}
 
     def changes_since(self, column: str, measure: str, method: Contender, origin: Any) -> dict[Any, Mean]:
         """Return the change from one place of a column to each later one, instance by instance."""
         later = [place for place in self.places(column, method) if place > origin]
-        found = {place: self._change(column, measure, method, origin, place) for place in later}
-        return {place: mean for place, mean in found.items() if mean is not None}
+        changes = {place: self._change(column, measure, method, origin, place) for place in later}
+        return {place: mean for place, mean in changes.items() if mean is not None}
 
     def by_setting(self, measure: str, method: Contender, other: Contender) -> dict[str, Mean]:
         """Return the paired difference at every setting that both have; a key is kind-M-A-H-N."""
@@ -429,11 +429,11 @@ def compare(rows: Iterable[Row], mine: str, other: str, *, measure: str = "per_s
         kind, separation, n_types, n_arms, horizon, _ = key
         cell = kind, n_types, n_arms, horizon, separation, budget
         differences.setdefault(cell, []).append(pair[0] - pair[1])
-    found = []
-    for (kind, n_types, n_arms, horizon, separation, budget), own in differences.items():
-        mean, stderr = mean_and_error(own)
-        found.append(Difference(kind, n_types, n_arms, horizon, separation, budget, len(own), mean, stderr))
-    return found
+    result = []
+    for (kind, n_types, n_arms, horizon, separation, budget), values_of_cell in differences.items():
+        mean, stderr = mean_and_error(values_of_cell)
+        result.append(Difference(kind, n_types, n_arms, horizon, separation, budget, len(values_of_cell), mean, stderr))
+    return result
 
 
 def _has_budgets(values: Mapping[tuple[str, Key, int], float], mine: str, other: str) -> bool:

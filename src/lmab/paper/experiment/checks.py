@@ -61,11 +61,11 @@ def at_least(measure: str, limits: Mapping[Contender, float], **where: Any) -> C
     def check(evidence: Evidence) -> Finding | None:
         texts, holds = [], []
         for method, limit in limits.items():
-            found = evidence.mean(measure, method, **where)
-            if found is None:
+            mean = evidence.mean(measure, method, **where)
+            if mean is None:
                 return None
-            holds.append(found.mean >= limit)
-            texts.append(f"{method.label} {found} (asked: {limit:g})")
+            holds.append(mean.mean >= limit)
+            texts.append(f"{method.label} {mean} (asked: {limit:g})")
         return Finding(all(holds), "; ".join(texts))
 
     return check
@@ -73,18 +73,18 @@ def at_least(measure: str, limits: Mapping[Contender, float], **where: Any) -> C
 
 def ed_beats_tensor(evidence: Evidence) -> Finding | None:
     """Check the margin over the paper's baseline, and report that over the stronger form."""
-    found = {tensor: evidence.difference("fraction", ED_MLE, tensor, horizon=7) for tensor in TENSORS}
-    asked = found[TENSOR]
+    leads = {tensor: evidence.difference("fraction", ED_MLE, tensor, horizon=7) for tensor in TENSORS}
+    asked = leads[TENSOR]
     if asked is None:
         return None
     return Finding(
-        asked.mean > 0.05, "; ".join(f"ED+MLE minus {tensor.label}: {mean}" for tensor, mean in found.items())
+        asked.mean > 0.05, "; ".join(f"ED+MLE minus {tensor.label}: {mean}" for tensor, mean in leads.items())
     )
 
 
 def lucrl_is_near(evidence: Evidence) -> Finding | None:
-    found = evidence.difference("fraction", DIRECT_MLE, L_UCRL, horizon=7)
-    return None if found is None else Finding(found.mean < 0.03, f"DirectMLE minus L-UCRL: {found}")
+    lead = evidence.difference("fraction", DIRECT_MLE, L_UCRL, horizon=7)
+    return None if lead is None else Finding(lead.mean < 0.03, f"DirectMLE minus L-UCRL: {lead}")
 
 
 def fewer_sessions(evidence: Evidence) -> Finding | None:
@@ -121,11 +121,11 @@ def who_scales(evidence: Evidence) -> Finding | None:
         return None
     texts, ahead = [f"A = {arms[-1]:,}: DirectMLE {direct} of the genie"], []
     for method in (ED_MLE, L_UCRL, TENSOR, UCB1):
-        found = evidence.difference("fraction", DIRECT_MLE, method, n_arms=arms[-1])
-        if found is None:
+        lead = evidence.difference("fraction", DIRECT_MLE, method, n_arms=arms[-1])
+        if lead is None:
             return None
-        ahead.append(found.mean > 2 * found.stderr)
-        texts.append(f"minus {method.label} {found}")
+        ahead.append(lead.mean > 2 * lead.stderr)
+        texts.append(f"minus {method.label} {lead}")
     return Finding(all(ahead), ", ".join(texts))
 
 
@@ -175,7 +175,7 @@ def rises_with_horizon(evidence: Evidence) -> Finding | None:
     ed, optimistic, note = forms(evidence)
     texts, holds = [], []
     for method in (ed, optimistic, TENSOR):
-        curve, steps = (f("horizon", "per_step_qmdp", method) for f in (evidence.along, evidence.steps))
+        curve, steps = (f("horizon", "per_step_qmdp", method) for f in (evidence.along, evidence.changes_between))
         if len(curve) < 2 or len(steps) < 1:
             return None
         falls = [place for place, step in steps.items() if step.below]
@@ -244,11 +244,11 @@ def tensor_falls_behind(column: str) -> Check:
         ed, optimistic, note = forms(evidence)
         texts, holds = [], []
         for method in (ed, optimistic):
-            found = evidence.differences_along(column, _SHARE, method, TENSOR)
-            if len(found) < 2:
+            leads = evidence.differences_along(column, _SHARE, method, TENSOR)
+            if len(leads) < 2:
                 return None
-            holds.append(all(one.above for one in found.values()))
-            texts.append(f"{method.label} minus tensor: {_counted(found, column)}")
+            holds.append(all(one.above for one in leads.values()))
+            texts.append(f"{method.label} minus tensor: {_counted(leads, column)}")
         genie = evidence.genie_by_setting(_SHARE, TENSOR)
         texts.append(f"the genie minus tensor: {_tally(genie)}")
         is_met = all(one.above for one in genie.values())
@@ -275,25 +275,25 @@ def outperforms(evidence: Evidence) -> Finding | None:
     """Judge if ED+MLE is ahead of every baseline at more than half of the places of the figures, and behind at none."""
     texts, outcomes = [], []
     for other in (UCB1, TENSOR, L_UCRL_PUBLISHED):
-        found = evidence.by_setting(_SHARE, ED_MLE_LITERAL, other)
-        if len(found) < 2 or (other is L_UCRL_PUBLISHED and not _as_much(evidence, other, L_UCRL_TENSOR)):
+        leads = evidence.by_setting(_SHARE, ED_MLE_LITERAL, other)
+        if len(leads) < 2 or (other is L_UCRL_PUBLISHED and not _as_much(evidence, other, L_UCRL_TENSOR)):
             return None
-        outcome, text = _ahead_or_undecidable(evidence, found, _SHARE, other)
+        outcome, text = _ahead_or_undecidable(evidence, leads, _SHARE, other)
         outcomes.append(outcome)
         texts.append(f"{ED_MLE_LITERAL.label} minus {other.label}: {text}")
     return Finding(None if None in outcomes else all(outcomes), "; ".join(texts))
 
 
 def _ahead_or_undecidable(
-    evidence: Evidence, found: Mapping[str, Mean], measure: str, other: Contender
+    evidence: Evidence, leads: Mapping[str, Mean], measure: str, other: Contender
 ) -> tuple[bool | None, str]:
     """Return whether a method leads, with the same rule applied to the genie in its place.
 
     If not even the true model is ahead of `other`, the planner hides differences between models: nothing is decided.
     """
-    genie = {place: mean for place, mean in evidence.genie_by_setting(measure, other).items() if place in found}
-    text = f"{_tally(found)} (the genie in its place: {_tally(genie)})"
-    if _leads(found):
+    genie = {place: mean for place, mean in evidence.genie_by_setting(measure, other).items() if place in leads}
+    text = f"{_tally(leads)} (the genie in its place: {_tally(genie)})"
+    if _leads(leads):
         return True, text
     if _leads(genie):
         return False, text
@@ -309,14 +309,14 @@ def reads(ed: Contender, optimistic: Contender, measure: str = _SHARE, n_types: 
     def check(evidence: Evidence) -> Finding | None:
         if n_types is not None:
             evidence = Evidence([row for row in evidence.rows if row.n_types in n_types])
-        found = evidence.by_setting(measure, ed, optimistic)
-        if len(found) < 2:
+        leads = evidence.by_setting(measure, ed, optimistic)
+        if len(leads) < 2:
             return None
-        laws = sorted({setting.split("-")[0] for setting in found})
+        laws = sorted({setting.split("-")[0] for setting in leads})
         by_law = "; ".join(
-            f"{law}: {_tally({k: v for k, v in found.items() if k.startswith(law + '-')})}" for law in laws
+            f"{law}: {_tally({k: v for k, v in leads.items() if k.startswith(law + '-')})}" for law in laws
         )
-        outcome, text = _ahead_or_undecidable(evidence, found, measure, optimistic)
+        outcome, text = _ahead_or_undecidable(evidence, leads, measure, optimistic)
         return Finding(outcome, f"{ed.label} minus {optimistic.label}: {by_law}; together {text}")
 
     return check
@@ -325,23 +325,23 @@ def reads(ed: Contender, optimistic: Contender, measure: str = _SHARE, n_types: 
 def passes_explain(evidence: Evidence) -> Finding | None:
     """Judge if 75 passes over the same sessions are ahead of 0 at more than half of the places, behind at none."""
     most = L_UCRL_PASSES[-1]
-    found = evidence.by_setting("fraction", most, L_UCRL_PUBLISHED)
-    if len(found) < 2:
+    leads = evidence.by_setting("fraction", most, L_UCRL_PUBLISHED)
+    if len(leads) < 2:
         return None
-    return Finding(_leads(found), f"{most.label} minus {L_UCRL_PUBLISHED.label}, certified planner: {_tally(found)}")
+    return Finding(_leads(leads), f"{most.label} minus {L_UCRL_PUBLISHED.label}, certified planner: {_tally(leads)}")
 
 
 def nearer_to_the_truth(evidence: Evidence) -> Finding | None:
     """Judge if ED+MLE from all pairs is nearer to the true model than our L-UCRL; report the printed form too."""
-    found = evidence.by_setting("distance", L_UCRL_TENSOR, ED_MLE)
+    gains = evidence.by_setting("distance", L_UCRL_TENSOR, ED_MLE)
     printed = evidence.by_setting("distance", L_UCRL_TENSOR, ED_MLE_LITERAL)
-    if len(found) < 2 or len(printed) < 2:
+    if len(gains) < 2 or len(printed) < 2:
         return None
     texts = []
-    for method, some in ((ED_MLE, found), (ED_MLE_LITERAL, printed)):
+    for method, some in ((ED_MLE, gains), (ED_MLE_LITERAL, printed)):
         nearer, farther = sum(one.above for one in some.values()), sum(one.below for one in some.values())
         texts.append(f"{method.label}: significantly nearer at {nearer} of {len(some)} places, farther at {farther}")
-    return Finding(2 * sum(one.above for one in found.values()) > len(found), "; ".join(texts))
+    return Finding(2 * sum(one.above for one in gains.values()) > len(gains), "; ".join(texts))
 
 
 def falls_with_types(evidence: Evidence) -> Finding | None:
@@ -363,7 +363,7 @@ def approaches_the_genie(evidence: Evidence) -> Finding | None:
     ed, optimistic, note = forms(evidence)
     texts, holds = [], []
     for method in (ed, optimistic):
-        curve, steps = (f("n_sessions", _SHARE, method) for f in (evidence.along, evidence.steps))
+        curve, steps = (f("n_sessions", _SHARE, method) for f in (evidence.along, evidence.changes_between))
         if len(curve) < 2 or not steps:
             return None
         first, last = min(curve), max(curve)
@@ -376,11 +376,11 @@ def approaches_the_genie(evidence: Evidence) -> Finding | None:
 def starts_well(evidence: Evidence) -> Finding | None:
     """Judge if L-UCRL from tensor decomposition loses less than .01 of the genie against our start everywhere."""
     column = "n_sessions" if len(evidence.places("n_sessions", L_UCRL)) > 1 else "horizon"
-    found = evidence.differences_along(column, _SHARE, L_UCRL, L_UCRL_TENSOR)
-    if len(found) < 2:
+    losses = evidence.differences_along(column, _SHARE, L_UCRL, L_UCRL_TENSOR)
+    if len(losses) < 2:
         return None
-    text = f"L-UCRL, refitted, from clusters minus from tensors: {_counted(found, column)}"
-    return Finding(all(one.mean < 0.01 for one in found.values()), text)
+    text = f"L-UCRL, refitted, from clusters minus from tensors: {_counted(losses, column)}"
+    return Finding(all(one.mean < 0.01 for one in losses.values()), text)
 
 
 def beats_the_guarantee(column: str) -> Check:
@@ -426,28 +426,30 @@ def _ends(method: Contender, curve: dict[Any, Mean]) -> str:
     return f"{method.label} {curve[first].mean:.3f} at {first:,} to {curve[last].mean:.3f} at {last:,}"
 
 
-def _counted(found: dict[Any, Mean], column: str) -> str:
+def _counted(differences: dict[Any, Mean], column: str) -> str:
     """Return at how many places a difference is above and below 0, and its range."""
-    if not found:
+    if not differences:
         return "not run"
-    low, high = (choose(found, key=lambda place: found[place].mean) for choose in (min, max))
-    return (
-        f"{found[low].mean:+.4f} ({_name(column)} = {low:,}) to {found[high].mean:+.4f} ({_name(column)} = {high:,}), "
-        f"significantly above at {sum(one.above for one in found.values())} of {len(found)} places and below at "
-        f"{sum(one.below for one in found.values())}"
+    places = [choose(differences, key=lambda place: differences[place].mean) for choose in (min, max)]
+    low, high = (f"{differences[place].mean:+.4f} ({_name(column)} = {place:,})" for place in places)
+    above, below = (sum(getattr(one, side) for one in differences.values()) for side in ("above", "below"))
+    return f"{low} to {high}, significantly above at {above} of {len(differences)} places and below at {below}"
+
+
+def _leads(differences: Mapping[str, Mean]) -> bool:
+    """Return whether a method is significantly ahead at more than half of the places, and behind at none."""
+    return 2 * sum(one.above for one in differences.values()) > len(differences) and not any(
+        one.below for one in differences.values()
     )
 
 
-def _leads(found: Mapping[str, Mean]) -> bool:
-    """Return whether a method is significantly ahead at more than half of the places, and behind at none."""
-    return 2 * sum(one.above for one in found.values()) > len(found) and not any(one.below for one in found.values())
-
-
-def _tally(found: Mapping[str, Mean]) -> str:
+def _tally(differences: Mapping[str, Mean]) -> str:
     """Return at how many places a difference is above and below 0, and its range."""
-    low, high = min(one.mean for one in found.values()), max(one.mean for one in found.values())
-    above, below = sum(one.above for one in found.values()), sum(one.below for one in found.values())
-    return f"{low:+.4f} to {high:+.4f}, significantly above at {above} of {len(found)} places and below at {below}"
+    low, high = min(one.mean for one in differences.values()), max(one.mean for one in differences.values())
+    above, below = sum(one.above for one in differences.values()), sum(one.below for one in differences.values())
+    return (
+        f"{low:+.4f} to {high:+.4f}, significantly above at {above} of {len(differences)} places and below at {below}"
+    )
 
 
 _FREE = np.linspace(-1.3, 1.3, 53)  # candidates for the given point
@@ -528,13 +530,13 @@ def rates(rows: Sequence[Row], method: Contender) -> dict[Cell, Mean]:
         if row.method == method.name:
             instances = curves.setdefault((row.separation, row.horizon), {})
             instances.setdefault(row.instance, {})[row.n_sessions] = distance
-    found = {}
+    slopes_by_cell = {}
     for cell, instances in sorted(curves.items()):
         budgets = set().union(*instances.values())
         slopes = [_rate(curve) for curve in instances.values() if len(budgets) > 1 and set(curve) == budgets]
         if len(slopes) > 1:
-            found[cell] = Mean(*mean_and_error(slopes), len(slopes))
-    return found
+            slopes_by_cell[cell] = Mean(*mean_and_error(slopes), len(slopes))
+    return slopes_by_cell
 
 
 def scale(cell: Cell, power: float = 2.0) -> float:
@@ -543,15 +545,15 @@ def scale(cell: Cell, power: float = 2.0) -> float:
     return gamma if math.isinf(power) else gamma**power * horizon
 
 
-def explained(found: Mapping[Cell, Mean], power: float) -> float:
+def explained(rates_by_cell: Mapping[Cell, Mean], power: float) -> float:
     """Return the share of the rates' variance that the best rising function of gamma^power H explains, from 0 to 1."""
     from scipy.optimize import isotonic_regression
 
-    values = np.array([mean.mean for mean in found.values()])
+    values = np.array([mean.mean for mean in rates_by_cell.values()])
     spread = float(((values - values.mean()) ** 2).sum())
     if spread < 1e-12:
         return 0.0  # there is nothing to explain
-    keys = np.round(np.log([scale(cell, power) for cell in found]), 6)  # equal products are one place
+    keys = np.round(np.log([scale(cell, power) for cell in rates_by_cell]), 6)  # equal products are one place
     places, where, counts = np.unique(keys, return_inverse=True, return_counts=True)
     means = np.bincount(where, weights=values) / counts
     fitted = isotonic_regression(means, weights=counts).x[where] if len(places) > 1 else np.full(len(values), means[0])
@@ -621,10 +623,10 @@ def values_do_not(evidence: Evidence) -> Finding | None:
         return None
     lost: dict[Any, Mean] = {}
     for horizon in horizons:
-        found = evidence.mean("value_gap", ED_MOMENTS, horizon=horizon, n_sessions=budgets[-1])
-        if found is None:
+        loss = evidence.mean("value_gap", ED_MOMENTS, horizon=horizon, n_sessions=budgets[-1])
+        if loss is None:
             return None
-        lost[horizon] = found
+        lost[horizon] = loss
     text = f"Algorithm 1's loss per step at N = {budgets[-1]:,}: " + ", ".join(f"H = {h}: {m}" for h, m in lost.items())
     return Finding(all(one.mean < 0.005 for one in lost.values()), text)
 
@@ -632,26 +634,29 @@ def values_do_not(evidence: Evidence) -> Finding | None:
 def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
     """Judge, for each number of types, if ED+MLE's rates depend on gamma^2 H alone and become parametric."""
     sizes = sorted({row.n_types for row in evidence.rows if row.method == ED_MLE_FIT.name})
-    found = [_fast_rate(Evidence([row for row in evidence.rows if row.n_types == size])) for size in sizes]
-    if not found or None in found:
+    findings_by_size = [_fast_rate(Evidence([row for row in evidence.rows if row.n_types == size])) for size in sizes]
+    if not findings_by_size or None in findings_by_size:
         return None
-    findings = [one for one in found if one is not None]
+    findings = [one for one in findings_by_size if one is not None]
     text = "; ".join(f"M = {size}: {one.text}" for size, one in zip(sizes, findings, strict=True))
     return Finding(together([one.holds for one in findings]), text)
 
 
 def _fast_rate(evidence: Evidence) -> Finding | None:
     """Judge if rates depend on gamma^2 H alone, and are parametric if it is large, at the last budgets too."""
-    found = rates(evidence.rows, ED_MLE_FIT)
+    rates_by_cell = rates(evidence.rows, ED_MLE_FIT)
     last = evidence.places("n_sessions", ED_MLE_FIT)[-2:]
     ends = rates([row for row in evidence.rows if row.n_sessions in last], ED_MLE_FIT)
-    if len(found) < _FEWEST_CELLS:
+    if len(rates_by_cell) < _FEWEST_CELLS:
         return None
-    cells = sorted(found, key=scale)
+    cells = sorted(rates_by_cell, key=scale)
     fifth = max(len(cells) // 5, 1)
-    fast = [mean.mean for part in (found, ends) for cell, mean in part.items() if cell in cells[-fifth:]]
-    slow = [found[cell].mean for cell in cells[:fifth]]
-    follows, others = explained(found, 2), {name: explained(found, power) for power, name in OTHER_POWERS.items()}
+    fast = [mean.mean for part in (rates_by_cell, ends) for cell, mean in part.items() if cell in cells[-fifth:]]
+    slow = [rates_by_cell[cell].mean for cell in cells[:fifth]]
+    follows, others = (
+        explained(rates_by_cell, 2),
+        {name: explained(rates_by_cell, power) for power, name in OTHER_POWERS.items()},
+    )
     text = (
         f"ED+MLE's distance falls as N^-r: r = {min(fast):.2f} to {max(fast):.2f} in the fifth of the {len(cells)} "
         f"cells with the largest gamma^2 H (parametric: 0.50), {min(slow):.2f} to {max(slow):.2f} in the fifth with "
@@ -678,10 +683,10 @@ def histories_cost_more(evidence: Evidence) -> Finding | None:
         needed = []
         for n_arms, horizon in ends:
             rows = [row for row in evidence.rows if (row.n_arms, row.horizon) == (n_arms, horizon)]
-            found = sessions_needed(rows, method.name, 0.97)
-            if found is None:
+            crossing = sessions_needed(rows, method.name, 0.97)
+            if crossing is None:
                 return None
-            needed.append(found.n_sessions)
+            needed.append(crossing.n_sessions)
         growth[method] = needed[1] / needed[0] if math.isfinite(needed[0]) else math.inf
         texts.append(f"{method.label} {_number(needed[0])} to {_number(needed[1])}")
     holds = [growth[HISTORY] > 2 * growth[method] for method in growth if method is not HISTORY]

@@ -339,15 +339,15 @@ class Segments:
                        type_prior=prior, rng=rng)  # fmt: skip
         log = log if self.known else replace(log, features=None)
         start = time.process_time()
-        found = fit(log, n_types=setting.n_types, method=EM(restarts=8, prior=1.0), check=False,
+        result = fit(log, n_types=setting.n_types, method=EM(restarts=8, prior=1.0), check=False,
                     rng=generator(instance, "learner"))  # fmt: skip
         truth = replace(bandit, weights=mixtures.mean(axis=0) / mixtures.mean(axis=0).sum())
         return Measurement(
             None,
-            distance=truth.distance(found.bandit),
+            distance=truth.distance(result.bandit),
             sessions_used=setting.n_sessions,
             seconds_learning=time.process_time() - start,
-            note="known before" if found.type_prior is not None else "",
+            note="known before" if result.type_prior is not None else "",
         )
 
 
@@ -396,15 +396,15 @@ class Likelihood:
         log = simulate(bandit, Uniform(bandit.n_arms), n_sessions=setting.n_sessions, horizon=setting.horizon,
                        rng=generator(instance, "environment"))  # fmt: skip
         start = time.process_time()
-        found = fit(log, n_types=setting.n_types, method=self.method, values=[0, 1], check=False,
+        result = fit(log, n_types=setting.n_types, method=self.method, values=[0, 1], check=False,
                     rng=generator(instance, "learner"))  # fmt: skip
         seconds = time.process_time() - start
         best = fit(log, n_types=setting.n_types, method=replace(self.method, restarts=1), values=[0, 1], check=False,
                    start=bandit, rng=generator(instance, "learner"))  # fmt: skip
-        missed = max(best.log_likelihood - found.log_likelihood, 0.0) / setting.n_sessions
+        missed = max(best.log_likelihood - result.log_likelihood, 0.0) / setting.n_sessions
         return Measurement(
             None,
-            distance=bandit.distance(found.bandit),
+            distance=bandit.distance(result.bandit),
             sessions_used=setting.n_sessions,
             seconds_learning=seconds,
             error=missed,
@@ -418,15 +418,15 @@ class Planning:
     method: Planner
 
     def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
-        found = plan(bandit, horizon=setting.horizon, method=self.method, time_limit=PLANNING_SECONDS)
-        value = value_of(found.policy, bandit, setting.horizon, instance)
+        result = plan(bandit, horizon=setting.horizon, method=self.method, time_limit=PLANNING_SECONDS)
+        value = value_of(result.policy, bandit, setting.horizon, instance)
         return Measurement(
             value.mean,
             stderr=value.stderr,
-            lower=found.lower,
-            upper=found.upper,
-            seconds_planning=found.trace[-1].seconds,  # without compilation
-            note=found.status,
+            lower=result.lower,
+            upper=result.upper,
+            seconds_planning=result.trace[-1].seconds,  # without compilation
+            note=result.status,
         )
 
 

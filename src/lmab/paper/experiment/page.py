@@ -43,17 +43,17 @@ def tables(study: Study, rows: Sequence[Row]) -> list[Table]:
 
 
 def _table(study: Study, rows: Sequence[Row], panel: Panel) -> Table:
-    found = {(point.method, point.split, point.x): point for point in points(study, rows, panel)}
-    places, splits = in_order({key[2] for key in found}), in_order({key[1] for key in found})
+    points_by_place = {(point.method, point.split, point.x): point for point in points(study, rows, panel)}
+    places, splits = in_order({key[2] for key in points_by_place}), in_order({key[1] for key in points_by_place})
     cells = []
     for split in splits:
         for method in study.methods():
-            line = [found.get((method.name, split, place)) for place in places]
+            line = [points_by_place.get((method.name, split, place)) for place in places]
             if any(line):
                 name = method.label + (f", {study.split_label.format(split)}" if study.split else "")
                 texts = ["" if point is None else _text(point.mean, point.stderr) for point in line]
                 cells.append([name, *texts])
-    counts = {point.n_instances for point in found.values()}
+    counts = {point.n_instances for point in points_by_place.values()}
     instances = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else "".join(map(str, counts))
     title = f"{title_of(rows, panel)}: {MEASURES[panel.measure][0]} ({instances} instances)"
     return Table(title, [study.axis_label, *(heading(place) for place in places)], cells)
@@ -125,8 +125,8 @@ class _Judged:
 
 def _judgements(rows: Sequence[Row], size: str) -> list[_Judged]:
     """Return all claims."""
-    found = [(claim, _rows_of(claim, rows, size)) for claim in CLAIMS]
-    return [_Judged(claim, own, *_verdict(claim, own, size)) for claim, own in found]
+    rows_by_claim = [(claim, _rows_of(claim, rows, size)) for claim in CLAIMS]
+    return [_Judged(claim, claim_rows, *_verdict(claim, claim_rows, size)) for claim, claim_rows in rows_by_claim]
 
 
 def count_verdicts(rows: Sequence[Row], size: str) -> str:
@@ -173,9 +173,11 @@ def readings(rows: Sequence[Row], size: str) -> str:
             (claim,) = (
                 each for each in CLAIMS if each.study == ORDER.name and each.text.startswith(f"{text} ({planner}")
             )
-            found = _rows_of(claim, rows, size)
-            verdict = _verdict(claim, found, size)[0]
-            differences = {} if verdict == "not measured" else Evidence(found).by_setting(measure, ed, optimistic)
+            evidence_rows = _rows_of(claim, rows, size)
+            verdict = _verdict(claim, evidence_rows, size)[0]
+            differences = (
+                {} if verdict == "not measured" else Evidence(evidence_rows).by_setting(measure, ed, optimistic)
+            )
             tallies = []
             for law in LAWS:
                 places = [mean for place, mean in differences.items() if place.startswith(f"{law}-")]
@@ -239,13 +241,13 @@ def size_readings(rows: Sequence[Row], size: str) -> str:
         for planner, measure in _PLANNERS.items():
             claims = [each for each in CLAIMS if each.text.startswith(f"{text} ({planner}")]
             verdicts = [_verdict(claim, _rows_of(claim, rows, size), size)[0] for claim in claims]
-            found = (
+            differences = (
                 evidence.genie_by_setting(measure, optimistic)
                 if ed is GENIE
                 else evidence.by_setting(measure, ed, optimistic)
             )
             cells = [
-                "; ".join(f"{mean.mean:+.4f} ± {mean.stderr:.4f}" for place, mean in found.items()
+                "; ".join(f"{mean.mean:+.4f} ± {mean.stderr:.4f}" for place, mean in differences.items()
                           if int(place.split("-")[1]) == n_types)
                 for n_types in SIZE_TYPES
             ]  # fmt: skip
@@ -345,8 +347,8 @@ _RATES_TEXT = {  # title and text of each plot
 
 def rates_page(rows: Sequence[Row], size: str = "standard") -> str:
     """Return the page on measured rates, in Markdown."""
-    own = list({row.id: row for study in RATES for row in wanted(study, rows, size)}.values())
-    judged, lines = _judgements(rows, size), measured_rates(own)
+    rate_rows = list({row.id: row for study in RATES for row in wanted(study, rows, size)}.values())
+    judged, lines = _judgements(rows, size), measured_rates(rate_rows)
     parts = [_RATES_HEAD.format(flag=_flag(size))]
     for study in RATES:
         title, text = _RATES_TEXT[study.name]
@@ -360,9 +362,9 @@ def rates_page(rows: Sequence[Row], size: str = "standard") -> str:
             "",
         ]
         if study.name == "rate-perturbed":
-            found = successes(own)
+            counts = successes(rate_rows)
             cells = [[f"{one.size:g}", f"{one.n_sessions:,}", f"{one.near:.0%}", f"{one.maximal:.0%}",
-                      str(one.n_instances)] for one in found]  # fmt: skip
+                      str(one.n_instances)] for one in counts]  # fmt: skip
             heads = ["sigma", "sessions N", f"within {NEAR:g} of the truth", "EM at the maximum", "instances"]
             parts += [*_markdown(heads, cells), ""]
     return "\n".join(parts)
@@ -512,9 +514,9 @@ def _needed(study: Study, rows: Sequence[Row]) -> list[str]:
     levels = (0.95, 0.97, 0.99)
     cells = []
     for method in study.methods():
-        found = [sessions_needed(rows, method.name, level) for level in levels]
-        if method.learns and all(found):
-            cells.append([method.label, *(_range(each.n_sessions, each.low, each.high) for each in found if each)])
+        needs = [sessions_needed(rows, method.name, level) for level in levels]
+        if method.learns and all(needs):
+            cells.append([method.label, *(_range(each.n_sessions, each.low, each.high) for each in needs if each)])
     return _markdown(["share of the genie", *map(str, levels)], cells)
 
 

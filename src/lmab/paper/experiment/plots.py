@@ -51,14 +51,16 @@ def draw_figure(figure: Figure, rows: Sequence[Row], folder: str | os.PathLike[s
         canvas = Canvas(figsize=(9.2, 7.6), layout="constrained")
         counts, losses = set(), []
         for column, study in enumerate(figure.studies):
-            found = wanted(study, rows, size)
+            study_rows = wanted(study, rows, size)
             above, below = canvas.add_subplot(2, 2, 1 + column), canvas.add_subplot(2, 2, 3 + column)
-            missing = [method.label for method in PAPER if all(row.method != method.name for row in found)]
-            note = f" (not run yet: {', '.join(missing)})" if missing and found else ""
-            above.set_title(f"{heading_of(study, found)}\nThe paper's methods, Q-MDP{note}", fontsize=9)
+            missing = [method.label for method in PAPER if all(row.method != method.name for row in study_rows)]
+            note = f" (not run yet: {', '.join(missing)})" if missing and study_rows else ""
+            above.set_title(f"{heading_of(study, study_rows)}\nThe paper's methods, Q-MDP{note}", fontsize=9)
             below.set_title("Our forms beside them, certified planner", fontsize=9)
-            counts |= _curves(above, study, points(study, found, Panel("per_step_qmdp", "")), PAPER)
-            lost = [_lost(point) for point in points(study, found, Panel("fraction", "")) if point.method != GENIE.name]
+            counts |= _curves(above, study, points(study, study_rows, Panel("per_step_qmdp", "")), PAPER)
+            lost = [
+                _lost(point) for point in points(study, study_rows, Panel("fraction", "")) if point.method != GENIE.name
+            ]
             counts |= _curves(below, study, lost, FORMS)
             losses += lost
             above.set_ylabel("reward per step")
@@ -85,11 +87,11 @@ def _at_the_least(losses: Sequence[Point]) -> str:
     return f"\nlosses below {_LEAST_LOSS:.4f} are drawn at {_LEAST_LOSS:.4f}" if drawn else ""
 
 
-def _curves(axes: Any, study: Study, found: Sequence[Point], methods: Sequence[Contender]) -> set[int]:
+def _curves(axes: Any, study: Study, curve_points: Sequence[Point], methods: Sequence[Contender]) -> set[int]:
     """Draw the curves of these methods in this order, and return the numbers of instances."""
-    places = in_order({point.x for point in found})
+    places = in_order({point.x for point in curve_points})
     for method in methods:
-        line = sorted((one for one in found if one.method == method.name), key=lambda one: places.index(one.x))
+        line = sorted((one for one in curve_points if one.method == method.name), key=lambda one: places.index(one.x))
         if line:
             axes.errorbar(
                 [point.x for point in line],
@@ -104,7 +106,7 @@ def _curves(axes: Any, study: Study, found: Sequence[Point], methods: Sequence[C
             )
     axes.set_xlabel(study.axis_label)
     _mark_places(axes, study, places)
-    return {point.n_instances for point in found}
+    return {point.n_instances for point in curve_points}
 
 
 def _written(name: str, figure: Callable[[], Any], folder: str | os.PathLike[str]) -> list[Path]:
@@ -132,11 +134,11 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
     figure = Figure(figsize=(5.6 if columns == 1 else 9.2, 3.3 * lines + 0.9), layout="constrained")
     counts = set()
     for index, panel in enumerate(study.panels):
-        found = points(study, rows, panel)
-        counts |= {point.n_instances for point in found}
+        panel_points = points(study, rows, panel)
+        counts |= {point.n_instances for point in panel_points}
         axes = figure.add_subplot(lines, columns, index + 1)
         axes.set_title(title_of(rows, panel), fontsize=9)
-        _draw_panel(axes, study, panel, found)
+        _draw_panel(axes, study, panel, panel_points)
     for index, drawn in enumerate(more, len(study.panels) + 1):
         drawn(figure.add_subplot(lines, columns, index), study, rows)
     figure.suptitle(f"{heading_of(study, rows)}\n{_instances(counts)}", fontsize=10)
@@ -156,19 +158,24 @@ def _split_figure(study: Study, rows: Sequence[Row]) -> Any:
     """Draw each value of the second column in panels of its own, in rows or columns."""
     from matplotlib.figure import Figure
 
-    found = {panel: points(study, rows, panel) for panel in study.panels}
-    splits = in_order({point.split for some in found.values() for point in some}) or [""]
-    columns = min(len(splits), _ACROSS) if len(found) == 1 else len(splits)
-    lines = -(-len(splits) * len(found) // columns)
+    points_by_panel = {panel: points(study, rows, panel) for panel in study.panels}
+    splits = in_order({point.split for some in points_by_panel.values() for point in some}) or [""]
+    columns = min(len(splits), _ACROSS) if len(points_by_panel) == 1 else len(splits)
+    lines = -(-len(splits) * len(points_by_panel) // columns)
     figure = Figure(figsize=(max(3.1 * columns, 5.6), 2.7 * lines + 0.9), layout="constrained")
     places = [(panel, split) for panel in study.panels for split in splits]
     for index, (panel, split) in enumerate(places):
         axes = figure.add_subplot(lines, columns, index + 1)
-        names = [study.split_label.format(split) if split else "", panel.title if len(found) > 1 or not split else ""]
+        names = [
+            study.split_label.format(split) if split else "",
+            panel.title if len(points_by_panel) > 1 or not split else "",
+        ]
         axes.set_title("\n".join(filter(None, names)), fontsize=8)
-        _draw_split_panel(axes, study, panel, [point for point in found[panel] if point.split == split])
-    counts = {point.n_instances for some in found.values() for point in some}
-    shares = [one for panel, some in found.items() if _is_share(panel) for one in some if one.method != GENIE.name]
+        _draw_split_panel(axes, study, panel, [point for point in points_by_panel[panel] if point.split == split])
+    counts = {point.n_instances for some in points_by_panel.values() for point in some}
+    shares = [
+        one for panel, some in points_by_panel.items() if _is_share(panel) for one in some if one.method != GENIE.name
+    ]
     note = _at_the_least([_lost(point) for point in shares])
     figure.suptitle(f"{heading_of(study, rows)}\n{_instances(counts)}{note}", fontsize=10)
     handles = {
@@ -184,16 +191,16 @@ def _is_share(panel: Panel) -> bool:
     return panel.measure.startswith("fraction")
 
 
-def _draw_split_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
+def _draw_split_panel(axes: Any, study: Study, panel: Panel, panel_points: Sequence[Point]) -> None:
     shares = _is_share(panel)
     if shares:
-        found = [_lost(point) for point in found if point.method != GENIE.name]
-    if found and shares:  # Bars may reach below 0, which no logarithm shows.
+        panel_points = [_lost(point) for point in panel_points if point.method != GENIE.name]
+    if panel_points and shares:  # Bars may reach below 0, which no logarithm shows.
         axes.set_yscale("log")
-        axes.set_ylim(0.6 * _LEAST_LOSS, 2 * max(point.mean for point in found))
-    _curves(axes, study, found, study.methods())
+        axes.set_ylim(0.6 * _LEAST_LOSS, 2 * max(point.mean for point in panel_points))
+    _curves(axes, study, panel_points, study.methods())
     axes.set_ylabel("lost: 1 - V / V genie" if shares else MEASURES[panel.measure][0])
-    if found and panel.log:
+    if panel_points and panel.log:
         axes.set_yscale("log")
 
 
@@ -214,21 +221,21 @@ def _instances(counts: set[int]) -> str:
     return f"means over {n} instances, bars: one standard error over instances"
 
 
-def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
+def _draw_panel(axes: Any, study: Study, panel: Panel, panel_points: Sequence[Point]) -> None:
     """Draw all lines of a panel, and their legend.
 
     If a study has a second column, colours show its places, and dashes and markers show the methods.
     """
-    places = in_order({point.x for point in found})
-    splits = in_order({point.split for point in found})
-    methods = [method for method in study.methods() if any(point.method == method.name for point in found)]
+    places = in_order({point.x for point in panel_points})
+    splits = in_order({point.split for point in panel_points})
+    methods = [method for method in study.methods() if any(point.method == method.name for point in panel_points)]
     crossed = bool(study.split) and len(methods) > 1
     for number, method in enumerate(methods):
         look = _line_style(method, number, study)
         if _is_categorical(places):
             look |= {"linestyle": "none", "shift": 0.08 * (number - (len(methods) - 1) / 2)}
         for style, split in enumerate(splits):
-            line = [point for point in found if (point.method, point.split) == (method.name, split)]
+            line = [point for point in panel_points if (point.method, point.split) == (method.name, split)]
             if study.split:
                 name = "" if crossed else study.split_label.format(split)
                 look |= {"color": _shade(style, splits), "label": name}
@@ -319,7 +326,7 @@ def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
     axes.set_title("Parameters at each cell's largest N, and Lemma C.2", fontsize=9)
     axes.set_ylabel(MEASURES["distance"][0])
     evidence = Evidence(rows)
-    found: dict[Contender, dict[Cell, Mean]] = {}
+    means_by_method: dict[Contender, dict[Cell, Mean]] = {}
     for method in study.methods():
         sizes: dict[Cell, int] = {}
         for row in learned:
@@ -327,10 +334,10 @@ def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
                 sizes[row.separation, row.horizon] = max(row.n_sessions, sizes.get((row.separation, row.horizon), 0))
         means = {cell: evidence.mean("distance", method, separation=cell[0], horizon=cell[1], n_sessions=size)
                  for cell, size in sorted(sizes.items())}  # fmt: skip
-        found[method] = {cell: mean for cell, mean in means.items() if mean is not None}
-    _draw_cells(axes, found)
+        means_by_method[method] = {cell: mean for cell, mean in means.items() if mean is not None}
+    _draw_cells(axes, means_by_method)
     named = {label for each in axes.figure.axes for label in each.get_legend_handles_labels()[1]}
-    for number, method in enumerate(method for method in found if found[method]):
+    for number, method in enumerate(method for method in means_by_method if means_by_method[method]):
         if method.label not in named:
             axes.plot([], [], color="black", linestyle="none", marker=_MARKERS[number], label=method.label)
     lemma = promise(rows[0].n_types, max(row.n_sessions for row in learned), max(row.horizon for row in rows))
@@ -342,13 +349,13 @@ def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
     axes.set_yscale("log")
 
 
-def _draw_cells(axes: Any, found: Mapping[Contender, Mapping[Cell, Mean]]) -> None:
+def _draw_cells(axes: Any, means_by_method: Mapping[Contender, Mapping[Cell, Mean]]) -> None:
     """Draw a mark for each cell, with the color of its gamma and the marker of its method."""
-    gaps = sorted({cell[0] for means in found.values() for cell in means})
-    drawn = [method for method in found if found[method]]
+    gaps = sorted({cell[0] for means in means_by_method.values() for cell in means})
+    drawn = [method for method in means_by_method if means_by_method[method]]
     for number, method in enumerate(drawn):
         for style, gap in enumerate(gaps):
-            line = {cell: mean for cell, mean in found[method].items() if cell[0] == gap}
+            line = {cell: mean for cell, mean in means_by_method[method].items() if cell[0] == gap}
             axes.errorbar(
                 [scale(cell) for cell in line],
                 [mean.mean for mean in line.values()],
@@ -371,8 +378,8 @@ def draw_measured_rates(rows: Sequence[Row], folder: str | os.PathLike[str], siz
     """Write the figure `rates` into `folder`: a plot for each study of rates, with exponents in its legend."""
     from matplotlib.figure import Figure as Canvas
 
-    found = {row.id: row for study in RATES for row in wanted(study, rows, size)}
-    lines = measured_rates(list(found.values()))
+    rows_by_id = {row.id: row for study in RATES for row in wanted(study, rows, size)}
+    lines = measured_rates(list(rows_by_id.values()))
 
     def drawn() -> Any:
         canvas = Canvas(figsize=(11.0, 11.0), layout="constrained")
@@ -441,11 +448,11 @@ def regime_polygons() -> dict[Regime, Float[Array, "n 2"]]:
     }
     ends = [*list(starts.values())[1:], np.full(61, _MOST_STEPS)]
     strip = [(0.7, 0.5), (_MOST_STEPS, 0.5), (_MOST_STEPS, 1.5), (1.5, 1.5), (1.5, _MOST_TYPES), (0.7, _MOST_TYPES)]
-    found = {Regime.BANDIT: np.array(strip)}
+    polygons = {Regime.BANDIT: np.array(strip)}
     for (one, left), right in zip(starts.items(), ends, strict=True):
         sides = np.column_stack([left, types]), np.column_stack([right, types])[::-1]
-        found[one] = np.concatenate(sides)
-    return found
+        polygons[one] = np.concatenate(sides)
+    return polygons
 
 
 def draw_regimes(folder: str | os.PathLike[str]) -> list[Path]:

@@ -74,11 +74,11 @@ def sessions_are_polynomial(evidence: Evidence) -> Finding | None:
 
 def perturbations_help(evidence: Evidence) -> Finding | None:
     """Judge if EM reaches the maximum and finds the types with the largest perturbation, but not without one."""
-    found = successes(evidence.rows)
-    if not found:
+    counts = successes(evidence.rows)
+    if not counts:
         return None
-    most = max(one.n_sessions for one in found)
-    ends = {one.size: one for one in found if one.n_sessions == most}
+    most = max(one.n_sessions for one in counts)
+    ends = {one.size: one for one in counts if one.n_sessions == most}
     least, largest = ends[min(ends)], ends[max(ends)]
     if least is largest:
         return None

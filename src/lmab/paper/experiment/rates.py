@@ -81,7 +81,7 @@ def most_likely(
     n_arms = outcomes.plays.shape[1]
     seen = shares > 0
     kinds = Outcomes(outcomes.plays[seen], outcomes.paid[seen], outcomes.log_number[seen])
-    found = shares[seen]
+    observed_shares = shares[seen]
     failed = kinds.plays - kinds.paid
 
     def loss(vector: Float[Array, "p"]) -> tuple[float, Float[Array, "p"]]:
@@ -90,13 +90,15 @@ def most_likely(
         means = expit(levels)
         joint = log_weights - kinds.paid @ np.logaddexp(0, -levels).T - failed @ np.logaddexp(0, levels).T
         total = np.asarray(logsumexp(joint, axis=1))
-        posterior = np.exp(joint - total[:, None]) * found[:, None]
+        posterior = np.exp(joint - total[:, None]) * observed_shares[:, None]
         mass = posterior.sum(axis=0)
         slopes = posterior.T @ kinds.paid - (posterior.T @ kinds.plays) * means
         gradient = np.concatenate([mass - np.exp(log_weights), slopes.ravel()])
-        return -float(found @ total), -gradient
+        return -float(observed_shares @ total), -gradient
 
-    middle = logit(np.clip((found @ kinds.paid) / np.maximum(found @ kinds.plays, _EDGE), 1e-3, 1 - 1e-3))
+    middle = logit(
+        np.clip((observed_shares @ kinds.paid) / np.maximum(observed_shares @ kinds.plays, _EDGE), 1e-3, 1 - 1e-3)
+    )
     best: Any = None
     for _ in range(_STARTS):
         start = np.concatenate([np.zeros(n_types), (middle + rng.normal(0, 0.7, (n_types, n_arms))).ravel()])
@@ -135,11 +137,11 @@ def one_arm_mixture(counts: Float[Array, "n"], n_types: int) -> tuple[Float[Arra
                         for order in orders])  # fmt: skip
     unit = float(np.sqrt(max(centred[2], 0.0)))
     for n_points in range(n_types, 1, -1) if unit > 0 else ():
-        found = quadrature((centred / unit**orders)[: 2 * n_points])
-        if found is not None:
-            points = raw[1] + unit * found[1]
+        mixture = quadrature((centred / unit**orders)[: 2 * n_points])
+        if mixture is not None:
+            points = raw[1] + unit * mixture[1]
             if points.min() >= 0 and points.max() <= 1:
-                return found[0], points
+                return mixture[0], points
     return np.ones(1), raw[1:2]
 
 

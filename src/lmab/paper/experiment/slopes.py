@@ -44,17 +44,17 @@ def _parameters(rows: Sequence[Row]) -> list[Rate | None]:
     """Return (a): parameters of one arm in the worst case and at fixed types, and values on two arms."""
     lines: list[Rate | None] = []
     for n_types, marker in ((2, "o"), (3, "s")):
-        found = [row for row in rows if row.method == ONE_ARM.name and row.n_types == n_types]
+        chosen = [row for row in rows if row.method == ONE_ARM.name and row.n_types == n_types]
         lines += [
-            _line("rate-parameters", f"parameters, worst case, M = {n_types}", found, _worst, -1 / (4 * n_types - 2),
+            _line("rate-parameters", f"parameters, worst case, M = {n_types}", chosen, _worst, -1 / (4 * n_types - 2),
                   "#0072B2", marker),
-            _line("rate-parameters", f"parameters, fixed types, M = {n_types}", found, lambda values: values[-1], -0.5,
+            _line("rate-parameters", f"parameters, fixed types, M = {n_types}", chosen, lambda values: values[-1], -0.5,
                   "#56B4E9", marker, last=_FIXED_BUDGETS),
         ]  # fmt: skip
-        found = [row for row in rows if row.method == TWO_ARMS.name and row.n_types == n_types]
-        horizon = found[0].horizon if found else 0
+        chosen = [row for row in rows if row.method == TWO_ARMS.name and row.n_types == n_types]
+        horizon = chosen[0].horizon if chosen else 0
         lines.append(
-            _line("rate-parameters", f"values, worst case, M = {n_types}, H = {horizon}", found, _worst, -0.5,
+            _line("rate-parameters", f"values, worst case, M = {n_types}, H = {horizon}", chosen, _worst, -0.5,
                   TWO_ARMS.color, marker)
         )  # fmt: skip
     return lines
@@ -103,10 +103,10 @@ def _sampling(rows: Sequence[Row]) -> list[Rate | None]:
     for kind, methods in (("uniform", COORDINATES), ("one-arm-apart", REBUILT), ("uniform", REBUILT), ("uniform", CORE),
                           ("one-arm-apart", CORE)):  # fmt: skip
         for order, method in methods.items():
-            found = [row for row in rows if row.method == method.name and row.kind == kind]
-            n_sessions = found[0].n_sessions if found else 0
+            chosen = [row for row in rows if row.method == method.name and row.kind == kind]
+            n_sessions = chosen[0].n_sessions if chosen else 0
             lines.append(_line(
-                "rate-sampling", f"{method.label} ({kind})", found, _worst,
+                "rate-sampling", f"{method.label} ({kind})", chosen, _worst,
                 order / 2 if methods is COORDINATES else 0.0 if methods is CORE else None, method.color, method.marker,
                 column="n_arms", power=2.0, factor=n_sessions / ACCURACY**2,
             ))  # fmt: skip
@@ -129,8 +129,8 @@ def _arms(rows: Sequence[Row]) -> Rate | None:
 
     def needed(chosen: Float[Array, "i s n"]) -> Float[Array, "n"]:
         means = chosen.mean(axis=0)
-        found = [crossing(np.array(budgets, float), means[:, place], LEVEL) for place in range(len(arms))]
-        return np.minimum(np.array(found), budgets[-1])
+        crossings = [crossing(np.array(budgets, float), means[:, place], LEVEL) for place in range(len(arms))]
+        return np.minimum(np.array(crossings), budgets[-1])
 
     axis = np.array(arms, float)
     label = f"Algorithm 1, sessions for {LEVEL:g} of the genie"
@@ -143,10 +143,10 @@ _SHADES = ("#999999", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00")  # 
 
 def _perturbed(rows: Sequence[Row]) -> list[Rate | None]:
     """Return (d): the distance of the most likely parameters against N, for each size of perturbation."""
-    found = [row for row in rows if row.method == LIKELIHOOD.name]
+    chosen = [row for row in rows if row.method == LIKELIHOOD.name]
     lines: list[Rate | None] = []
-    for color, size in zip(_SHADES, sorted({row.separation for row in found}), strict=False):
-        some = [_distance_as_error(row) for row in found if row.separation == size]
+    for color, size in zip(_SHADES, sorted({row.separation for row in chosen}), strict=False):
+        some = [_distance_as_error(row) for row in chosen if row.separation == size]
         lines.append(_line("rate-perturbed", f"sigma = {size:g}", some, _worst, None, color, LIKELIHOOD.marker))
     return lines
 

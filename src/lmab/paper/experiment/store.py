@@ -80,7 +80,7 @@ _COLUMNS = {field.name for field in fields(Row)}
 _NEEDED = _COLUMNS - {"commit", "machine", "error"}  # older rows do not have these
 
 
-def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) -> Row:
+def row_of(trial: Trial, measurement: Measurement | None, status: str, finished: str) -> Row:
     """Return the row of a trial; `found` is None if the trial failed."""
     setting = asdict(trial.setting)
     blank = {field.name: None for field in fields(Measurement)} | {"note": ""}
@@ -91,7 +91,7 @@ def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) 
         seed=SEED,
         status=status,
         **setting,
-        **(blank if found is None else asdict(found)),
+        **(blank if measurement is None else asdict(measurement)),
         lmab=_version(),
         numpy=np.__version__,
         python=platform.python_version(),
@@ -162,11 +162,11 @@ class RowStore:
     def rows(self) -> list[Row]:
         """Return all rows, the latest of each id."""
         table = self.folder / "rows.csv.gz"
-        found = {row.id: row for row in read_table(table)} if table.exists() else {}
+        rows_by_id = {row.id: row for row in read_table(table)} if table.exists() else {}
         for record in Lines(self.path).records():
             if _NEEDED <= record.keys() <= _COLUMNS:
-                found[record["id"]] = Row(**record)
-        return list(found.values())
+                rows_by_id[record["id"]] = Row(**record)
+        return list(rows_by_id.values())
 
     def finished(self) -> set[str]:
         """Return the ids that need not be run again. A method that changed has a higher revision, and so other ids."""
@@ -254,13 +254,13 @@ class WorkerDied(LmabError):
 
 def perform(trial: Trial) -> Row:
     """Run one trial. If it fails, its row has the error, and the next run tries it again."""
-    found, status = None, DONE
+    measurement, status = None, DONE
     try:
-        found = trial.method.measure(trial.setting, trial.setting.draw(trial.instance), trial.instance)
+        measurement = trial.method.measure(trial.setting, trial.setting.draw(trial.instance), trial.instance)
     except Exception as problem:  # whatever it is, the other trials go on
         where = traceback.extract_tb(problem.__traceback__)[-1]
         status = f"{type(problem).__name__}: {problem} ({os.path.basename(where.filename)}:{where.lineno})"
-    return row_of(trial, found, status, datetime.now(UTC).isoformat(timespec="seconds"))
+    return row_of(trial, measurement, status, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def pending(trials: Sequence[Trial], store: RowStore) -> list[Trial]:

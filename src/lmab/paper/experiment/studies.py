@@ -119,8 +119,8 @@ class Study:
 
     def methods(self) -> list[Contender]:
         """Return all methods, in the order of first mention."""
-        found = [method for cells in self.cells.values() for cell in cells for method in cell.methods]
-        return list({method.name: method for method in found}.values())
+        all_methods = [method for cells in self.cells.values() for cell in cells for method in cell.methods]
+        return list({method.name: method for method in all_methods}.values())
 
 
 # The five curves of the paper's figures, each method as printed or published; then our forms of them.
