@@ -268,7 +268,7 @@ def test_what_a_compact_form_remembers_is_bounded(monkeypatch):
     compact = lmab.plan(BANDIT, horizon=6, method=lmab.planning.Lookahead(1)).policy.compact()
     policy, state = compact.policy, compact.start()
     for reward in (1.0, 0.0, 1.0, 0.0):
-        assert compact.act(state) == policy.act(compact._whole(state))
+        assert compact.act(state) == policy.act(compact._as_state(state))
         assert len(compact._arms) <= 3
         state = compact.observe(state, 0, reward)
 
