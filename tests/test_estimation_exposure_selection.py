@@ -329,6 +329,30 @@ def test_exposure_is_estimated_together_with_features():
     np.testing.assert_allclose(found, groups, atol=0.08)
 
 
+def test_an_assessment_samples_the_weights_of_groups_and_the_exposure(monkeypatch):
+    _, log = knowing_site_with_features(n=800)
+    estimate = fit(log, selected=True)
+    assert sorted(estimate.components) == ["exposure", "features"]
+    samplers, make = [], assess_module.sampler_with_exposure
+
+    def watched(*given):
+        made = make(*given)
+
+        def sampler():
+            samplers.append(made())
+            return samplers[-1]
+
+        return sampler
+
+    monkeypatch.setattr(assess_module, "sampler_with_exposure", watched)
+    plan = lmab.plan(estimate, horizon=4, anyway=True)
+    assessment = lmab.assess(estimate, plan, log, n_draws=40, rng=0)
+    assert samplers
+    assert {len(one.group_sums) for one in samplers} == {2}
+    assert all(one.group_sums.sum() == 800 for one in samplers)
+    assert assessment.value[0] < lmab.evaluate(plan, estimate, horizon=4).mean < assessment.value[1]
+
+
 def test_the_likelihood_of_features_and_exposure_is_that_of_their_definition(rng):
     _, log = knowing_site_with_features(n=60)
     encoded, bandit = observe(log), truth(3)
