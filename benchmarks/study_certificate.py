@@ -81,7 +81,7 @@ def run(case: Case, seed: int) -> dict[str, Any]:
         "true": [value, *optimum],
         "said": [*assessment.value, *assessment.optimum, assessment.regret[1]],
         "planning_gap": assessment.planning_gap,
-        "floored": assessment.n_floored / assessment.n_parameters,
+        "floored": dict(assessment.found).get("unknown directions", (0.0,))[0] / assessment.n_parameters,
         "steps_per_parameter": log.n_steps / assessment.n_parameters,
         "seconds": seconds,
     }

@@ -310,14 +310,8 @@ def run(name: str, log_number: int) -> dict[str, Any]:
         "ends": [assessment.value, assessment.optimum, assessment.regret, assessment.gain],
         "true": [value, best.lower, fixed],
         "narrow": _narrow(assessment.draws),
-        "told": assessment.told,
-        "warned": bool(
-            assessment.thin
-            or assessment.too_few
-            or assessment.reacts
-            or assessment.n_unplayed
-            or assessment.hardly_told
-        )
+        "told": dict(assessment.found).get("weak identification", (None,))[0],
+        "warned": any(one.severity == "warning" for one in assessment.findings)
         or any(found.fires for found in assessment.assumptions.values()),
         "fires": [name for name, found in assessment.assumptions.items() if found.fires],
         "seconds": seconds,
@@ -393,7 +387,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def sentence(rows: list[dict[str, Any]]) -> str:
     """Return the sentences of README: coverage on the new cells and on the older ones, and how often tests fired."""
-    groups, tests = _by_cell(rows), {"segments": "shown", "impatient": "leaving", "drift": "drift"}
+    groups, tests = _by_cell(rows), {"segments": "exposure", "impatient": "leaving", "drift": "drift"}
     plain = [name for name, cell in CELLS.items() if groups[name] and not (cell.seed in _FRESH and cell.warns)]
     new = [name for name in plain if CELLS[name].seed in _FRESH]
     old = [name for name in plain if CELLS[name].seed in (_SEED, _LATER)]

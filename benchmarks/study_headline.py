@@ -115,7 +115,7 @@ def run(name: str, split: int) -> dict[str, Any]:
     return {
         "popular": float(popular.mean()), "policy": float(earned.mean()), "gain": float(gain.mean()),
         "stderr": float(gain.std(ddof=1) / np.sqrt(len(gain))), "claimed": assessment and assessment.gain,
-        "sure": assessment is not None and assessment.sure,
+        "sure": assessment is not None and assessment.verdict.sure,
         "types": estimate.n_types, "fixed": plan.fixed, "logged": len(logged), "kept": len(kept),
         "arms": len(labels), "seconds": round(seconds, 1),
     }  # fmt: skip

@@ -117,8 +117,8 @@ def certified(bandit: LatentBandit, method: Any, n_types: Any = 2, repeats: bool
     estimate = fitted(log, method, n_types, **options)
     plan = lmab.plan(estimate, horizon=3, repeats=repeats, anyway=True)
     found = lmab.assess(estimate, plan, log, n_draws=20, rng=2)
-    shares = [found.thin_share, found.unplayed_share, found.one_more, found.planning_gap, found.told, found.reaction]
-    return [found.value, found.optimum, found.regret, found.gain, shares, found.n_floored, found.draws[:3]]
+    shares = [found.planning_gap, found.n_parameters, *(data for _, data in found.found)]
+    return [found.value, found.optimum, found.regret, found.gain, shares, found.draws[:3]]
 
 
 def errors(bandit: LatentBandit, **options: Any) -> Any:

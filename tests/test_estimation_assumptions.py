@@ -82,19 +82,15 @@ def test_a_packed_log_reacts_as_the_same_log_in_memory(tmp_path):
     assert reaction(lmab.Packed(tmp_path / "packed")) == reaction(log)
 
 
-def test_an_assessment_says_that_its_log_reacts_and_reaches_further_down():
+def test_an_assessment_reports_that_its_log_reacts():
     assessments = []
     for policy in (lmab.policies.Exploring(lmab.Greedy(TRUTH), 0.3), lmab.Uniform(3)):
         log, rng = logged(policy, 400), generator(3)
         estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=rng, check=False)
         assessments.append(lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng))
     reacting, not_reacting = assessments
-    assert reacting.reacts
-    assert not not_reacting.reacts
     assert "depends on the reward before it" in reacting.table["adaptive arms"]
-    assert "arms" not in not_reacting.table
-    ends = [np.quantile(part[:, 1], 0.0025) for part in np.split(reacting.draws, len(reacting.draws) // 100)]
-    assert reacting.value[0] == pytest.approx(min(ends))
+    assert "adaptive arms" not in not_reacting.table
 
 
 @pytest.mark.parametrize(("deviations", "expected"), [(5.0, False), (5.01, True)])
@@ -133,7 +129,7 @@ def made_up(kind, seed, n_sessions=2000, horizon=5, n_arms=12):
         ("uniform", []),
         ("greedy", []),
         ("leave0", []),
-        ("segments", ["shown"]),
+        ("segments", ["exposure"]),
         ("impatient", ["leaving"]),
         ("drift", ["drift"]),
         ("season", ["drift"]),
@@ -229,7 +225,7 @@ def test_rewards_that_depend_on_the_previous_arm_are_not_called_selective(kind):
     from benchmarks import study_assumptions
 
     for seed in range(4):
-        assert "shown" not in study_assumptions.fired(study_assumptions.log_of(kind, seed), seed)
+        assert "exposure" not in study_assumptions.fired(study_assumptions.log_of(kind, seed), seed)
 
 
 def test_one_order_of_arms_for_everybody_is_not_called_selective(rng):
@@ -318,12 +314,12 @@ def test_sums_so_far_start_anew_in_every_session():
 def test_an_estimate_keeps_its_assumptions_in_its_file(tmp_path):
     log = made_up("segments", 5, n_sessions=800)[1]
     estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1)
-    assert estimate.assumptions["shown"].fires
+    assert estimate.assumptions["exposure"].fires
     estimate.save(tmp_path / "model.lmab")
     assert lmab.load(tmp_path / "model.lmab").assumptions == estimate.assumptions
     plain = lmab.fit(log, n_types=3, method=lmab.EM(prior=0.0, restarts=4), rng=1)
     assert plain.check is None  # the paper's methods are not checked
-    assert set(plain.assumptions) == {"shown", "leaving", "drift", "step"}
+    assert set(plain.assumptions) == {"exposure", "leaving", "drift", "step"}
 
 
 def test_an_assessment_claims_nothing_that_its_log_contradicts():
@@ -331,18 +327,18 @@ def test_an_assessment_claims_nothing_that_its_log_contradicts():
     estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1, selected=False, check=False)
     found = lmab.assess(estimate, lmab.plan(estimate, horizon=5, anyway=True), log, n_draws=20, rng=2)
     assert (found.value, found.optimum, found.regret, found.gain) == (None, None, None, None)
-    assert found.assumptions["shown"].fires
+    assert found.assumptions["exposure"].fires
     assert found.sentence.startswith("No confidence interval for this policy")
     assert "or log some sessions with random arms" in found.sentence
     assert "allow for it" not in found.sentence
-    assert not found.sure
+    assert found.verdict.word == "no gain demonstrated"
 
 
 def test_a_plan_makes_no_claim_about_real_sessions_that_its_log_contradicts(tmp_path):
     log = made_up("segments", 5, n_sessions=800)[1]
     method = lmab.EM(prior="learned", restarts=4)
     estimate = lmab.fit(log, n_types=3, method=method, rng=1, selected=False, check=False)
-    said = "the bounds hold for the model alone: the log contradicts the assumption 'shown', so claims about real"
+    said = "the bounds hold for the model alone: the log contradicts the assumption 'exposure', so claims about real"
     assert said in lmab.plan(estimate, horizon=5).message
     assert said not in lmab.plan(estimate.bandit, horizon=5).message
     estimate.save(tmp_path / "model.lmab")
@@ -415,7 +411,7 @@ def test_a_fit_under_a_given_prior_raises_false_alarms_in_one_of_a_hundred_logs_
     """Nothing depends on who it is; on 615 logs of other seeds *shown* and *drift* fired twice each, as by chance."""
     from benchmarks.study_certificate import PROBING
 
-    fired = {"shown": 0, "leaving": 0, "drift": 0, "step": 0}
+    fired = {"exposure": 0, "leaving": 0, "drift": 0, "step": 0}
     cases = [(kind, n) for kind in ("probing", "spherical") for n in (500, 2000)]
     for seed, (kind, n_sessions) in itertools.product(range(100), cases):
         rng = np.random.default_rng([97_001, seed, n_sessions, *kind.encode()])

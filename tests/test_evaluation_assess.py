@@ -1,9 +1,10 @@
-"""assess: its intervals from hand-made draws, and the shares that it tells of a log with thin and unplayed arms."""
+"""assess: its intervals from hand-made draws, and its findings about a log with rare and unplayed arms."""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from seeds import generator
 import lmab
 from lmab.estimation import arm_law
 from lmab.estimation.families import observe
+from lmab.evaluation.calibration import CALIBRATION
 from lmab.evaluation.decision_tree import unroll
 from lmab.evaluation.replanning import FLOOR, LEARNED_FLOOR, Replanned, laplace
 
@@ -23,59 +25,43 @@ def drawn(rng, unplayed: float) -> Replanned:
     optimum = value + rng.exponential(0.3, 400)
     return Replanned(
         optimum, value, rng.normal(1.9, 0.1, 400), value - rng.normal(0.3, 0.2, 400),
-        value - rng.normal(0.5, 0.1, 400), np.full(400, unplayed),
+        value - rng.normal(0.5, 0.1, 400), np.full(400, unplayed), baselines=value[:, None] - 0.2,
     )  # fmt: skip
 
 
-class Bounds:
-    upper = 2.6
-
-
-@pytest.mark.parametrize("unplayed", [0.0, 0.4])
-def test_intervals_are_unions_of_quantiles_over_the_ways_to_draw(unplayed):
+def test_intervals_are_calibrated_quantiles_of_all_draws_together():
     rng = generator(0)
-    sets, miss, own = [drawn(rng, 0.0), drawn(rng, unplayed)], 0.1, 2.05
-    value, optimum, regret, gain, undone = assessing._intervals(Bounds(), own, sets, miss)
+    sets = [drawn(rng, 0.0), drawn(rng, 0.4)]
+    found = SimpleNamespace(sets=sets, own=2.05, stderr=0.01, baselines=("a list",))
+    claims = assessing._intervals(SimpleNamespace(upper=2.6), found, 0.9, 62.5, 1.5)
+    factor = 1.5 * CALIBRATION.factor(62.5)
 
-    def union(samples, most=0.98):
-        return min(np.quantile(one, 0.05) for one in samples), max(np.quantile(one, most) for one in samples)
+    def expected(sample):
+        low, middle, high = np.quantile(sample, [0.05, 0.5, 0.95])
+        return middle - factor * (middle - low) - 0.02, middle + factor * (high - middle) + 0.02
 
-    best = max([own, *(one.transferred.max() for one in sets)])
-    assert undone == pytest.approx(2.6 - best)
-    assert value == pytest.approx(union([one.value for one in sets], 0.95))
-    guessed = [sets[1].value] if unplayed else []  # arms never played may be worth nothing
-    low, high = union([*(one.optimum for one in sets), *guessed])
-    assert optimum == pytest.approx((low, high + undone))
-    assert gain == pytest.approx(union([one.value - fixed for one in sets for fixed in (one.fixed, one.fixed_played)]))
-    losses = [loss for one in sets for loss in (one.optimum - one.value, best - one.transferred)]
-    assert regret[0] == 0
-    assert regret[1] == pytest.approx(undone + max(np.quantile(loss, 0.95) for loss in losses))
-    assert assessing._intervals(Bounds(), 3.0, sets, miss)[-1] == 0.0
-
-
-def test_value_and_optimum_reach_further_down_where_the_log_reacts_and_nothing_else_moves():
-    sets = [drawn(generator(0), 0.0), drawn(generator(1), 0.0)]
-    value, optimum, regret, gain, _ = assessing._intervals(Bounds(), 2.0, sets, 0.1)
-    low_value, low_optimum, *others, _ = assessing._intervals(Bounds(), 2.0, sets, 0.1, 0.1)
-    assert low_value == pytest.approx((min(np.quantile(one.value, 0.005) for one in sets), value[1]))
-    assert low_optimum == pytest.approx((min(np.quantile(one.optimum, 0.005) for one in sets), optimum[1]))
-    assert others == [regret, gain]
+    value, optimum = (np.concatenate([getattr(one, name) for one in sets]) for name in ("value", "optimum"))
+    undone = max(2.6 - max(2.05, *(one.transferred.max() for one in sets)), 0.0)
+    assert claims.undone == pytest.approx(undone)
+    assert claims.value == pytest.approx(expected(value))
+    low, high = expected(optimum)
+    assert claims.optimum == pytest.approx((low, high + undone))
+    assert claims.regret == pytest.approx((0.0, expected(optimum - value)[1] + undone))
+    assert claims.gain == pytest.approx(expected(value - np.concatenate([one.fixed for one in sets])))
+    ((name, *ends),) = claims.baselines
+    assert name == "a list"
+    assert ends == pytest.approx([0.18, 0.22])
 
 
-def test_upper_ends_reach_further_from_the_median_where_types_are_hardly_told_apart():
-    sets = [drawn(generator(0), 0.0), drawn(generator(1), 0.0)]
-    plain = assessing._intervals(Bounds(), 3.0, sets, 0.1)
-    wider = assessing._intervals(Bounds(), 3.0, sets, 0.1, 1.0, 0.0, 1.5)
-    gains = [one.value - fixed for one in sets for fixed in (one.fixed, one.fixed_played)]
-    samples = [one.value for one in sets], [one.optimum for one in sets], gains
-    for narrow, wide, each in zip((plain[0], plain[1], plain[3]), (wider[0], wider[1], wider[3]), samples, strict=True):
-        middle = max(np.median(one) for one in each)
-        assert wide == pytest.approx((narrow[0], middle + 1.5 * (narrow[1] - middle)))
-    assert wider[2] == pytest.approx((0.0, 1.5 * plain[2][1]))
+def test_the_factor_is_interpolated_between_the_cells_of_the_study():
+    (first, most), *_, (last, least) = CALIBRATION.cells
+    assert CALIBRATION.factor(first / 10) == most
+    assert CALIBRATION.factor(10 * last) == least
+    assert least < CALIBRATION.factor(2 * first) < most
 
 
 @pytest.mark.parametrize(("n_sessions", "hardly"), [(60, True), (2000, False)])
-def test_what_a_log_tells_about_types_decides_how_far_up_an_assessment_reaches(n_sessions, hardly, monkeypatch):
+def test_weak_identification_of_types_is_reported(n_sessions, hardly, monkeypatch):
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5], [0.2, 0.9, 0.5]])
     log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=n_sessions, horizon=3, rng=0)
     method = lmab.EM(restarts=2, tolerance=1e-4, prior="learned")
@@ -87,56 +73,18 @@ def test_what_a_log_tells_about_types_decides_how_far_up_an_assessment_reaches(n
     assert assessing._told(estimate, 7) == pytest.approx(expected, rel=0.5)
     plan = lmab.plan(estimate, horizon=3)
     found = lmab.assess(estimate, plan, log, n_draws=20, rng=0)
-    assert found.hardly_told is hardly
     assert ("weak identification" in found.table) is hardly
-    monkeypatch.setattr(assessing, "_FURTHER", 1.0)
-    plain = lmab.assess(estimate, plan, log, n_draws=20, rng=0)
-    assert (found.value[1] > plain.value[1]) is hardly
-    assert found.value[0] == plain.value[0]
 
 
-def test_the_value_of_a_traits_model_is_raised_and_keeps_its_width():
-    assert assessing._raised((2.0, 2.8)) == pytest.approx((2.14, 2.94))
-
-
-def test_one_type_has_nothing_to_be_told():
+def test_one_type_is_never_weakly_identified():
     log = lmab.simulate(
         lmab.LatentBandit.bernoulli([1.0], [[0.2, 0.4]]), lmab.Uniform(2), n_sessions=40, horizon=2, rng=0
     )
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(restarts=1, prior="learned"), rng=0)
     assert assessing._told(estimate, 2) is None
-    assert not lmab.assess(estimate, lmab.plan(estimate, horizon=2), log, n_draws=20, rng=0).hardly_told
-
-
-def test_models_that_may_miss_more_claim_less():
-    sure, wide = drawn(generator(0), 0.0), replace(drawn(generator(1), 0.0), misses=2.0)
-    value, _, _, gain, _ = assessing._intervals(Bounds(), 2.0, [sure, wide], 0.1)
-    lows = np.quantile(sure.value, 0.05), np.quantile(wide.value, 0.1)
-    highs = np.quantile(sure.value, 0.95), np.quantile(wide.value, 0.9)
-    assert value == pytest.approx((min(lows), max(highs)))
-    most = [np.quantile(one.value - fixed, 1 - 0.02 * one.misses)
-            for one in (sure, wide) for fixed in (one.fixed, one.fixed_played)]  # fmt: skip
-    assert gain[1] == pytest.approx(max(most))
-
-
-@pytest.mark.parametrize(("values", "misses"), [([0.0, 1.0], 1.0), ([0.0, 0.5, 1.0], 2.0)])
-def test_models_around_an_estimate_may_miss_more_where_there_are_more_than_two_values(values, misses, monkeypatch):
-    rng, seen = generator(0), []
-    chances = rng.dirichlet(np.ones(len(values)), (2, 4))
-    truth = lmab.LatentBandit.categorical([0.5, 0.5], chances, values)
-    log = lmab.simulate(truth, lmab.Uniform(4), n_sessions=300, horizon=3, rng=rng)
-    estimate = lmab.fit(
-        log, n_types=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng, check=False
-    )
-    whole = assessing._intervals
-
-    def watched(*given):
-        seen.append(given)
-        return whole(*given)
-
-    monkeypatch.setattr(assessing, "_intervals", watched)
-    lmab.assess(estimate, lmab.plan(estimate.bandit, horizon=3), log, n_draws=20, rng=rng)
-    assert [one.misses for one in seen[0][2][:2]] == [1.0, misses]
+    found = lmab.assess(estimate, lmab.plan(estimate, horizon=2), log, n_draws=20, rng=0)
+    assert "weak identification" not in found.table
+    assert found.assumptions["repeats"].sentence.startswith("Not tested: the log has fewer than 100 sessions")
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +112,14 @@ def test_thin_arms_are_counted_per_type_and_directions_by_the_floor_of_the_prior
     found = lmab.assess(estimate, plan, log, n_draws=20, rng=generator(0))
     steps = unroll(plan.policy, estimate.bandit, 3).plays(4)
     assert steps.sum() == pytest.approx(3)
-    assert found.thin_share == pytest.approx(steps[[2, 3]].sum() / 3)  # 30 plays are fewer than 25 in each of 2 types
-    assert found.thin_share > 0.5
+    findings = {one.code: one.data for one in found.findings}
+    share, least, _ = findings["sparse data"]
+    assert share == pytest.approx(steps[[2, 3]].sum() / 3)  # 30 plays are fewer than 25 in each of 2 types
+    assert (share > 0.5, least) == (True, 25)
     posterior = laplace(estimate.information(), LEARNED_FLOOR if prior == "learned" else FLOOR)
-    assert found.n_floored == posterior.n_floored
+    assert findings.get("unknown directions", (0, 9)) == (posterior.n_floored, 9)
     assert found.n_parameters == 1 + 8
-    assert (found.n_unplayed, found.n_sessions, found.n_steps) == (1, 600, 2400)
+    assert (findings["unplayed arms"][0], found.n_sessions, found.n_steps) == (1, 600, 2400)
     assert (found.confidence, found.bounds) == (0.9, (plan.lower, plan.upper))
     assert found.is_about(plan)
     assert not found.is_about(replace(plan, lower=plan.lower - 0.1))

@@ -150,9 +150,9 @@ def test_the_assessment_holds_what_the_truth_is_worth(assessment, estimate):
     assert assessment.n_factors == estimate.factors.n_alive == 1
     assert assessment.n_parameters == 16
     assert assessment.draws.shape == (60, 4)
-    assert not assessment.too_few
+    assert "number of types" not in assessment.table
     assert "if sessions differ in at most 1 latent factor" in assessment.table["confidence"]
-    assert not assessment.thin
+    assert "sparse data" not in assessment.table
 
 
 def test_a_file_keeps_the_assessment(assessment, tmp_path):

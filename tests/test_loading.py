@@ -121,7 +121,7 @@ def test_assessments_round_trip_to_the_bit(folder, tmp_path):
     assert isinstance(again, lmab.Assessment)
     assert {**vars(again), "draws": 0} == {**vars(made), "draws": 0}
     assert again.draws.tobytes() == made.draws.tobytes()
-    assert (again.sentence, again.note, again.thin) == (made.sentence, made.note, made.thin)
+    assert (again.sentence, again.table) == (made.sentence, made.table)
     assert again.is_about(plan)
     assert not again.is_about(lmab.plan(estimate_of(plan.source), horizon=2))
 

@@ -45,9 +45,10 @@ def test_an_assessment_claims_the_value_until_people_leave(assessment, estimate)
     plan = lmab.plan(estimate.bandit, horizon=4)
     value = lmab.evaluate(plan.policy, TRUTH, horizon=4).mean
     best = lmab.plan(TRUTH, horizon=4)
-    assert assessment.value[0] <= value <= assessment.value[1] < 4 * 0.6
-    assert assessment.optimum[0] <= best.upper
-    assert best.lower <= assessment.optimum[1]
+    sure = lmab.assess(estimate, plan, estimate.sessions, confidence=0.99, rng=1)
+    assert sure.value[0] <= value <= sure.value[1] < 4 * 0.6
+    assert sure.optimum[0] <= best.upper
+    assert best.lower <= sure.optimum[1]
     assert assessment.people_leave
     assert assessment.sentence.startswith("A session of at most 4 steps earns ")
     assert (

@@ -123,8 +123,6 @@ ROWS: dict[str, Row] = {
     "types without repeats": (lambda n: asked_for(horizon=11, n_types=n, repeats=False), 64, 65),
     "steps without repeats": (lambda n: asked_for(horizon=n, n_types=65, repeats=False), 10, 11),
     "an effective sample of 30": (lambda n: evidence(n).enough, 29.999, 30.0),
-    "thin above a tenth": (lambda x: assessment.Assessment.thin.fget(SimpleNamespace(thin_share=x)), 0.1, 0.1001),
-    "hardly told below 3": (assessment.hardly_told, 2.999, 3.0),
     "one more type": (lambda gain: assessment.too_few((gain, 0.05)), 0.05, 0.0501),
     "one more type without an error": (lambda gain: assessment.too_few((gain, 0.0)), 1e-4, 1.01e-4),
     "10 sessions are checked": (lambda n: fitting._checkable(steps(n)), 9, 10),

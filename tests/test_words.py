@@ -210,7 +210,7 @@ def test_with_types_the_plan_uses_them(kind, told):
 
 def test_a_log_that_depends_on_who_it_is_says_so(told):
     fired = {kind: [name for name, one in told(kind).claims.assumptions.items() if one.fires] for kind in TYPES}
-    assert fired == {"segments": ["shown"], "impatient": ["leaving"], "drift": ["drift"], "leave after 0": []}
+    assert fired == {"segments": ["exposure"], "impatient": ["leaving"], "drift": ["drift"], "leave after 0": []}
     shown, leaving = told("segments"), told("impatient")
     assert "the model includes this, and the intervals assume that it is right." in shown.fit
     assert leaving.claims.value is None

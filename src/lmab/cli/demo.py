@@ -61,7 +61,7 @@ def demo(
     story = run_story(folder, seed)
     rows, upper = _truth(story)
     if as_json:
-        gain = {"gain": story.assessment.gain, "sure": story.assessment.sure}
+        gain = {"gain": story.assessment.gain, "word": story.assessment.verdict.word}
         values = {row.name: row.value for row in rows}
         show_json(
             {"output": str(folder), "seed": seed, "types": story.estimate.n_types, "upper": upper, **gain, **values}

@@ -197,7 +197,7 @@ def _assessment(assessment: Assessment, output: Path | None, *, quiet: bool) -> 
         "gain": assessment.gain,
         "logged": assessment.logged,
         "baselines": {name: [low, high] for name, low, high in assessment.baselines},
-        "sure": assessment.sure,
+        "word": assessment.verdict.word,
         "verdict": assessment.verdict.sentence,
         "planning_gap": assessment.planning_gap,
         "confidence": assessment.confidence,

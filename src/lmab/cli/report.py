@@ -161,7 +161,7 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
             "logged": contents.logged,
             "baselines": dict(worth.baselines),
         }
-        verdict = {"sure": contents.verdict.sure, "verdict": contents.verdict.sentence}
+        verdict = {"word": contents.verdict.word, "verdict": contents.verdict.sentence}
         held = None if contents.held_out is None else {"is_log_of_fit": contents.held_out.fitted}
         show_json({"output": str(output), "horizon": contents.horizon, **values, **verdict, "held_out": held})
         return

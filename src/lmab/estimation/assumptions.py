@@ -1,15 +1,15 @@
 """Tests of four assumptions of a fit and its assessment on the log itself.
 
 What a session has seen may decide what happens next; its latent type may not, beyond what was seen. So the type must
-decide neither which arm is *shown* (selective exposure) nor when a session is *leaving* (attrition), the mixture of
+decide neither the arms (*exposure*: selective exposure) nor the end of a session (*leaving*: attrition), the mixture of
 types and the rewards of arms must not *drift* over the log, and the reward of an arm must not depend on the *step*.
 
 The tests are score tests with the variance between sessions. If the model is right, each score has mean 0 however the
 log chose its arms, because beliefs are martingales. If the model is wrong (too few types), *step* and *drift* still
-have mean 0 on logs whose arms do not depend on the session, and *shown* fires only if the arms follow the session: its
-other arms, or the belief from its other steps, neither of which arms drawn at random do. If arms or lengths follow the
-rewards of the session, too few types make rewards seem to depend on the step; so *step* must fire with more types than
-were fitted, too.
+have mean 0 on logs whose arms do not depend on the session, and *exposure* fires only if the arms follow the session:
+its other arms, or the belief from its other steps, neither of which arms drawn at random do. If arms or lengths follow
+the rewards of the session, too few types make rewards seem to depend on the step; so *step* must fire with more types
+than were fitted, too.
 
 A weaker property, that the next arm *reacts* to the reward, is no fault of a log, but the arms are then known from
 sessions that they suit.
@@ -30,9 +30,14 @@ from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
 from ..model.belief import expected_rewards, log_attrition_likelihood, log_likelihood
 
-SHOWN, LEAVING, DRIFT, STEP = "shown", "leaving", "drift", "step"
-TESTS = {SHOWN: "selective exposure", LEAVING: "attrition", DRIFT: "drift", STEP: "the effect of the step"}
-_FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 3.0, STEP: 3.0}  # standard deviations from which an assumption does not hold
+EXPOSURE, LEAVING, DRIFT, STEP = "exposure", "leaving", "drift", "step"
+TESTS = {EXPOSURE: "selective exposure", LEAVING: "attrition", DRIFT: "drift", STEP: "the effect of the step"}
+_FIRES = {
+    EXPOSURE: 2.7,
+    LEAVING: 3.0,
+    DRIFT: 3.0,
+    STEP: 3.0,
+}  # standard deviations
 _ALIKE, _NEIGHBOURS = 2.0, 8  # deviations from which arms follow the session, beside so many neighbouring sessions
 _BEYOND_TYPE = 5.0  # for leaving beyond what types explain, since types are never fitted without error
 _LOOKED_AT = 4_000  # sessions, of a larger log
@@ -81,7 +86,7 @@ class Assumptions:
 
     @property
     def by_name(self) -> dict[str, Assumption]:
-        return {SHOWN: self.shown, LEAVING: self.leaving, DRIFT: self.drift, STEP: self.step}
+        return {EXPOSURE: self.shown, LEAVING: self.leaving, DRIFT: self.drift, STEP: self.step}
 
 
 def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumptions:
@@ -105,7 +110,7 @@ def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumptions:
 
 
 def exposure(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumption:
-    """Test the assumption *shown* alone."""
+    """Test the assumption *exposure* alone."""
     few = bandit.n_types > _MANY or len(sessions) < _FEW
     return _NOT_ASKED if few else _exposure(_Seen.of(bandit, sessions))
 
@@ -123,7 +128,7 @@ def _judged(name: str, score: float, sentences: tuple[str, str], fires_at: float
 
 
 # Each pair: what is said if the assumption holds, and if it does not.
-_SHOWN = (
+_EXPOSURE = (
     "No selective exposure was found: given the past of the session, the logged arms do not depend on the latent type.",
     "The logged arms depend on the latent type, given the past of the session (selective exposure), so mean rewards of "
     "arms are overestimated for other types; log the information that the site used as a feature, or log some sessions "
@@ -199,7 +204,7 @@ def _normalised(logs: Float[Array, "n M"]) -> Float[Array, "n M"]:
 
 def _exposure(seen: _Seen) -> Assumption:
     """Test whether exposure depends on the type."""
-    return _NOT_ASKED if seen.bandit.n_types == 1 else _judged(SHOWN, _shown(seen), _SHOWN)
+    return _NOT_ASKED if seen.bandit.n_types == 1 else _judged(EXPOSURE, _shown(seen), _EXPOSURE)
 
 
 def _shown(seen: _Seen) -> float:
@@ -216,7 +221,7 @@ def _shown(seen: _Seen) -> float:
     own = seen.per_session((likes[log.arms] * moved).sum(axis=1))
     by_model = _standardised(_unexplained(own[:, None], _parameter_scores(seen))[:, 0])
     alike = _alike_arms((likes * np.sqrt(bandit.weights))[log.arms], log)
-    return min(by_model, max(alike, _follows_other_steps(seen, likes[log.arms])) * _FIRES[SHOWN] / _ALIKE)
+    return min(by_model, max(alike, _follows_other_steps(seen, likes[log.arms])) * _FIRES[EXPOSURE] / _ALIKE)
 
 
 def _follows_other_steps(seen: _Seen, likes: Float[Array, "S M"]) -> float:

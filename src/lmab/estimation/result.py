@@ -315,7 +315,7 @@ class Estimate:
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
-        """The assumptions of the fit, tested on its log: "shown", "leaving", "drift" and "step".
+        """The assumptions of the fit, tested on its log: "exposure", "leaving", "drift" and "step".
 
         Examples:
             >>> import lmab

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
 from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, TooLarge
-from ..estimation.assumptions import LEAVING, SHOWN, left_after, reaction, reacts, tested
+from ..estimation.assumptions import EXPOSURE, LEAVING, STEP, left_after, reaction, reacts, tested
 from ..estimation.categorical import CategoricalLog
 from ..estimation.em import EM
 from ..estimation.exposure import sampler_with_exposure, with_exposure_sentence
@@ -30,11 +31,27 @@ from ..parallel import with_one_blas_thread
 from ..planning.exact import Exact
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
+from ..policies.policy import Policy
+from ..policies.ranking import Ranking
 from ..simulation import check_fits
-from .assessment import LEAST_MODELS, THIN, Assessment, Ends, Interval, hardly_told, too_few
+from .assessment import (
+    CLAIMS,
+    LIVE_WIDTH,
+    THIN,
+    THIN_SHARE,
+    WEAK,
+    Assessment,
+    Ends,
+    HeldOutTests,
+    too_few,
+)
+from .calibration import CALIBRATION, LEAST_MODELS, Interval
+from .dependence import Dependence, dependence
+from .messages import BLOCKS, SILENT, WITHIN
 from .replanning import (
     FLOOR,
     LEARNED_FLOOR,
+    Crowd,
     CrowdReplanner,
     Groups,
     Pace,
@@ -44,19 +61,15 @@ from .replanning import (
     TraitsReplanner,
     laplace,
 )
+from .residuals import FIRES, Correction, Residuals, held_out_tests
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
-_ABOVE, _BELOW = 0.4, 0.1  # The part of its share of misses that an end takes which reaches further: see `_intervals`.
-_WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
-_FURTHER = 1.3  # times as far as their quantiles upper ends reach from the median, where types are hardly told apart
-_TRAITS_LOW = 0.35  # of half its width, by which the interval of a traits model's value lies too low
-_LEAVE = 1.3  # times as far ends lie from the middle where people leave: their types hide behind those who stay
-_EXPLAINED = 1.5  # times as far ends lie from the middle where types explain arms: a site's shares are taken for known
 _ROUNDING = 1e-9
 _REACH = 2.0  # standard errors of a simulated value that an interval adds
 _FEW_VALUES = 8  # rewards after each of which leaving is counted
-_CLAIMS = frozenset({"value", "optimum", "regret", "gain"})
+_SIMULATED = 4096  # sessions by which effects within sessions are evaluated
+_ALONE = 5  # arms with the best means that are compared as fixed choices with effects within sessions
 _STANDS = {LEAVING: frozenset({"optimum"})}  # claims that stand although an assumption fires; of others none does
 _EXACT_STATES, _EXACT_SECONDS = 1_000_000, 10.0  # up to which the optimum on the estimate is computed exactly
 _AT_ONCE = 1 << 16  # sessions of a packed log read together
@@ -82,15 +95,15 @@ def assess(
 ) -> Assessment:
     """Assess what the policy of `plan` is worth in truth, and how far from the best it can be.
 
-    Models that the log could have come from are drawn in two ways: by short Gibbs runs, which learn from the arms what
-    arms are like, and around the estimate (its Laplace approximation). Each is planned for anew, and the spread of the
-    values tells how much the log leaves open. Of each way the quantiles of `confidence` half way further to 1 are taken
-    (95% to claim 90%; further up, to 99%, for optimum and gain), and both intervals together are claimed: with that the
-    claim held on fresh data. Where one more type predicts held-out sessions better, models with one more type
-    join. Of a traits model only those around the estimate are drawn, and a simulated crowd, the same for all of them,
-    plays the plan and each greedy policy. A claim that the log contradicts is refused: if exposure depends on the type,
-    if the log drifts, if rewards depend on the step, and (all but the optimum) if leaving depends on the type. The
-    optimum and the best fixed choice are those among the arms of the plan, without withdrawn ones that it leaves out.
+    Models that the log could have come from are drawn in two ways: by short Gibbs runs, which learn a prior of arms,
+    and around the estimate (its Laplace approximation). Each is planned for anew. The intervals are quantiles of all
+    draws together, with a factor from a stored calibration study, and wider if sessions depend on their neighbours. If
+    one more type predicts held-out sessions better, draws with one more type join.
+
+    Residuals on held-out sessions test effects that the model lacks. If rewards depend on the session so far, value and
+    gain are corrected; optimum and regret are then refused. A claim is refused, too, if exposure depends on the type,
+    if the log drifts, if sessions without rewards seem to be missing, and (all but the optimum) if leaving depends on
+    the type. The optimum and the best fixed choice are those among the arms of the plan.
 
     Args:
         estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many types as in
@@ -136,65 +149,161 @@ def assess(
         found = _of_traits(estimate, plan, plays, groups, n_draws, rng, backend, pace)
     else:
         found = _of_types(estimate, plan, plays, groups, n_draws, rng, backend, pace)
-    deviations = reaction(sessions)
-    below = _BELOW if reacts(deviations) or estimate.selection is not None else 1.0
-    told = _told(estimate, found.n_parameters)
-    further = _FURTHER if hardly_told(told) else 1.0
-    bounded = replace(
-        plan, upper=max(min(plan.upper, _optimum(estimate, plan, min(_EXACT_SECONDS, pace.left))), found.own)
-    )
-    value, optimum, regret, gain, undone = _intervals(
-        bounded, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
-    )  # fmt: skip
-    stretch = _EXPLAINED if estimate.selection is not None else 1.0
+    best = _optimum(estimate, plan, min(_EXACT_SECONDS, pace.left))
+    bounded = replace(plan, upper=max(min(plan.upper, best), found.own))
+    dependent = dependence(sessions)
+    further = dependent.factor * (1.0 if estimate.selection is None else CALIBRATION.modelled_exposure)
     if estimate.bandit.leaving is not None and estimate.n_types > 1:
-        stretch *= _LEAVE
-    value, optimum, regret, gain = (_stretched(claim, stretch) for claim in (value, optimum, regret, gain))
-    if estimate.factors is not None:
-        value = _raised(value)
-    average = logged_session(sessions, plan.horizon, until_they_leave=estimate.bandit.leaving is not None)
-    if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
-        optimum = (min(optimum[0], value[0]), optimum[1])
-    fired = {name for name, one in assumptions.by_name.items() if one.fires}
+        further *= CALIBRATION.attrition
+    claims = _intervals(bounded, found, confidence, sessions.n_steps / found.n_parameters, further)
     if estimate.selection is not None:
-        assumptions, fired = with_exposure_sentence(assumptions), fired - {SHOWN}
-    refused = {claim for name in fired for claim in _CLAIMS - _STANDS.get(name, frozenset())}
+        assumptions = with_exposure_sentence(assumptions)
+    held_out, shift = _residual_tests(estimate, plan, groups, sessions, rng)
+    corrected = shift is not None
+    if shift is not None:
+        assumptions = replace(assumptions, step=held_out.step if held_out.step.fires else assumptions.step)
+        claims = shift.applied(claims, float(ndtri((1 + confidence) / 2)))
+    fired = {name for name, one in assumptions.by_name.items() if one.fires} - ({STEP} if corrected else set())
+    if estimate.selection is not None:
+        fired -= {EXPOSURE}
+    if held_out.silent.fires:
+        fired |= {SILENT}
+    refused = {claim for name in fired for claim in CLAIMS if claim not in _STANDS.get(name, frozenset())}
     if sum(len(drawn.value) for drawn in found.sets) < LEAST_MODELS:
-        refused |= _CLAIMS
+        refused |= set(CLAIMS)
     if estimate.check is not None and not estimate.check.agrees:
         refused |= {"optimum", "regret", "gain"}  # bounds on what types could earn need types
+    if corrected:
+        refused |= {"optimum", "regret"}  # the best policy with these effects is not known
     return Assessment(
-        value=None if "value" in refused else value,
-        optimum=None if "optimum" in refused else optimum,
-        regret=None if "regret" in refused else regret,
-        gain=None if "gain" in refused else gain,
+        **{name: None if name in refused else claims.interval(name) for name in CLAIMS},
         tested=assumptions,
+        held_out=held_out,
+        corrected=shift is not None,
         ends=found.ends,
-        planning_gap=undone / regret[1] if regret[1] > 0 else 0.0,
+        planning_gap=claims.undone / claims.regret[1] if claims.regret[1] > 0 else 0.0,
         planned=str(plan.status),
         confidence=confidence,
         horizon=plan.horizon,
         n_types=estimate.n_types,
         n_sessions=len(estimate.sessions),
         n_steps=estimate.sessions.n_steps,
-        n_unplayed=int((plays[planned] == 0).sum()),
         n_parameters=found.n_parameters,
-        n_floored=found.n_floored,
-        thin_share=float(found.steps[plays[planned] < found.least_plays].sum() / found.steps.sum()),
-        unplayed_share=float(found.sets[0].unplayed.mean()),
-        one_more=found.one_more,
         people_leave=estimate.bandit.leaving is not None,
-        reaction=deviations,
-        told=told,
-        logged=average,
-        baselines=() if "gain" in refused else _over_baselines(found, (1 - confidence) / 2, further, stretch),
+        logged=logged_session(sessions, plan.horizon, until_they_leave=estimate.bandit.leaving is not None),
+        baselines=() if "gain" in refused or corrected else claims.baselines,
         draws=np.concatenate([_columns(drawn) for drawn in found.sets]),
         left_out=pace.left_out,
         repeats=plan.repeats,
         bounds=(plan.lower, plan.upper),
         check=estimate.check,
         n_factors=None if estimate.factors is None else estimate.factors.n_alive,
+        found=_findings(estimate, plan, plays[planned], found, dependent, pace),
     )
+
+
+def _residual_tests(
+    estimate: Estimate, plan: Plan, groups: Groups, sessions: Sessions | Packed, rng: np.random.Generator
+) -> tuple[HeldOutTests, Shift | None]:
+    """Test held-out residuals; if an effect within sessions is found, return how it shifts the claims."""
+    residuals = Residuals.of(estimate, sessions, rng)
+    if residuals is None:
+        return HeldOutTests.untested(), None
+    chances = {name: residuals.p_value(name) for name in BLOCKS}
+    within = any(chances[name] * len(BLOCKS) < FIRES for name in WITHIN)
+    if not within and not any(chance * len(BLOCKS) < FIRES for chance in chances.values()):
+        return held_out_tests(chances, {}), None
+    correction = Correction.learn(residuals)
+    changes = {name: correction.change(residuals, name) for name in WITHIN if name in correction.blocks}
+    chances[SILENT] = max(chances[SILENT], residuals.p_value(SILENT, correction.on_log(residuals.steps)))
+    tests = held_out_tests(chances, changes)
+    return tests, Shift.of(correction, estimate.bandit, plan, groups, rng) if within else None
+
+
+def _findings(
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "K"], found: _Found, dependent: Dependence, pace: Pace
+) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Collect the circumstances that weaken the intervals, or that a reader must know."""
+    planned = sum(len(drawn.value) for drawn in found.sets)
+    thin = float(found.steps[plays < found.least_plays].sum() / max(found.steps.sum(), 1e-300))
+    told, value = _told(estimate, found.n_parameters), np.concatenate([drawn.value for drawn in found.sets])
+    rows: list[tuple[bool, str, tuple[float, ...]]] = [
+        (thin > THIN_SHARE, "sparse data", (thin, THIN, int(estimate.factors is not None))),
+        (too_few(found.one_more), "number of types", (estimate.n_types + 1, estimate.n_types)),
+        (told is not None and told < WEAK, "weak identification", (told or 0.0,)),
+        (reacts(reaction(estimate.sessions)), "adaptive arms", ()),
+        (bool((plays == 0).any()), "unplayed arms", (int((plays == 0).sum()), float(found.sets[0].unplayed.mean()))),
+        (found.n_floored > 0, "unknown directions", (found.n_floored, found.n_parameters)),
+        (pace.left_out > 0, "time limit", (planned, planned + pace.left_out)),
+        (dependent.copies > 0, "copies", (dependent.copies, dependent.factor)),
+        (dependent.variance_ratio > 1, "dependent sessions", (dependent.factor,)),
+        (True, "live test", (live_sessions(estimate.sessions, plan.horizon, float(np.median(value))), LIVE_WIDTH)),
+    ]  # fmt: skip
+    return tuple((code, data) for applies, code, data in rows if applies)
+
+
+def live_sessions(sessions: Sessions | Packed, horizon: int, value: float) -> int:
+    """Return the sessions of a live test whose 90% interval has a half width of 5% of the value."""
+    part = sessions[:: max(1, len(sessions) // _LOOKED_AT)]
+    spread = float(part.rewards.std()) * math.sqrt(horizon)
+    return max(math.ceil((1.645 * spread / (LIVE_WIDTH * abs(value))) ** 2), 1) if value else 0
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How effects within sessions change value and gain of a policy, with standard errors."""
+
+    value: tuple[float, float]
+    gain: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls, correction: Correction, bandit: LatentBandit, plan: Plan, groups: Groups, rng: np.random.Generator
+    ) -> Shift:
+        """Simulate the policy, and the best arms and list, on the model; weight the sessions for the effects."""
+        size = max(_SIMULATED, 2 * bandit.n_types * len(groups))
+        crowd = Crowd.of(bandit.n_types, plan.horizon, rng, len(groups), size)
+
+        def values(policy: Policy, start: Float[Array, "G K"]) -> Float[Array, "D"]:
+            played = crowd.play(policy, bandit, repeats=plan.repeats, start=start, mass=groups.mass)
+            return correction.values(played, bandit, groups.mass)
+
+        own = values(plan.policy, groups.start)
+        fixed = []
+        for policy in _fixed_policies(bandit, plan):
+            memory = policy.start(len(groups)).memory
+            fixed.append(values(policy, memory))
+        best = np.max(fixed, axis=0)
+        return cls(_change(own), _change(own - best))
+
+    def applied(self, claims: Claims, deviations: float) -> Claims:
+        """Return the claims shifted, and wider by the standard errors."""
+        return replace(
+            claims,
+            value=_shifted(claims.value, self.value, deviations),
+            gain=_shifted(claims.gain, self.gain, deviations),
+        )
+
+
+def _change(values: Float[Array, "D"]) -> tuple[float, float]:
+    """Return how the offsets change a value, and the standard error: the first value is without them."""
+    return float(values[1] - values[0]), float(np.sqrt(np.mean((values[2:] - values[1]) ** 2)))
+
+
+def _shifted(claim: Interval, change: tuple[float, float], deviations: float) -> Interval:
+    middle, half = (claim[0] + claim[1]) / 2 + change[0], (claim[1] - claim[0]) / 2
+    reach = math.hypot(half, deviations * change[1])
+    return middle - reach, middle + reach
+
+
+def _fixed_policies(bandit: LatentBandit, plan: Plan) -> list[Policy]:
+    """Return the best fixed list, and if arms may repeat the best arms alone."""
+    kept = np.arange(bandit.n_arms) if plan.kept_arms is None else np.array(plan.kept_arms)
+    order = kept[np.argsort(-(bandit.weights @ bandit.means)[kept], kind="stable")]
+    rest = np.setdiff1d(np.arange(bandit.n_arms), order)
+    first = range(min(_ALONE, len(order))) if plan.repeats else range(1)
+    orders = [np.concatenate([order[i:], order[:i], rest]) for i in first]
+    return [Ranking(each.tolist(), horizon=plan.horizon, repeats=plan.repeats) for each in orders]
 
 
 def _optimum(estimate: Estimate, plan: Plan, seconds: float) -> float:
@@ -388,9 +497,7 @@ def _around(
     families = estimate.bandit.rewards.recentred(moved)
     left = estimate.require_log().draw_leaving(estimate.bandit, n_draws, rng, prior=estimate.learned)
     drawn = replanner.replan(_group_weights(estimate, weights, families, groups, rng), families, left)
-    values = estimate.bandit.rewards.values
-    wide = values is not None and len(values) > 2
-    return replace(drawn, misses=_WIDE if wide else 1.0), posterior.n_floored
+    return drawn, posterior.n_floored
 
 
 def _with_one_more(
@@ -419,72 +526,49 @@ def _leaving_by_type(
     return replanner.replan(draws.weights, families, draws.leaving)
 
 
-def _intervals(
-    plan: Plan, own: float, sets: Sequence[Replanned], miss: float, below: float = 1.0, stderr: float = 0.0,
-    further: float = 1.0,
-) -> tuple[Interval, Interval, Interval, Interval, float]:  # fmt: skip
-    """Value, optimum, regret and gain, each the union over the sets; and what planning left undone.
+@dataclass(frozen=True)
+class Claims:
+    """The intervals of an assessment before any is refused."""
 
-    Drawn models lie low where arms that pay little tell types apart: the law of arms draws types together, and
-    one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down. They lie
-    high where the log reacts to rewards, or where its site knew whom arms suit, since such logs know arms from sessions
-    that they suit: then value and optimum reach further down (`below`). Where the log hardly tells types apart, drawn
-    models lie low as a whole, and every upper end reaches `further` from the median. Simulated values have an error of
-    their own (`stderr`), which the intervals add.
+    value: Interval
+    optimum: Interval
+    regret: Interval
+    gain: Interval
+    baselines: tuple[tuple[str, float, float], ...]
+    undone: float  # what planning left undone, which the upper ends of optimum and regret include
+
+    def interval(self, name: str) -> Interval:
+        """Return one of the four intervals by its name."""
+        found: Interval = getattr(self, name)
+        return found
+
+
+def _intervals(plan: Plan, found: _Found, confidence: float, steps_per_parameter: float, further: float) -> Claims:
+    """Return calibrated quantile intervals of the draws of all samplers together.
+
+    The regret is one-sided. What planning left undone is added to the upper ends of optimum and regret; simulated
+    values have an error of their own, which the intervals add.
     """
-    best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
-    undone = max(plan.upper - best, 0.0)
-    value = _union([(drawn, drawn.value) for drawn in sets], miss, below, 1.0, further)
-    # Arms never played may be worse than those that somebody chose to play: the best there is without them counts too.
-    guessed = [(drawn, drawn.value) for drawn in sets if drawn.unplayed.any()]
-    low, high = _union([*((drawn, drawn.optimum) for drawn in sets), *guessed], miss, below, _ABOVE, further)
-    gains = [(drawn, drawn.value - choice) for drawn in sets for choice in (drawn.fixed, drawn.fixed_played)]
-    gain = _union(gains, miss, 1.0, _ABOVE, further)
-    losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, drawn.given_away(best))]
-    regret = undone + further * max(float(np.quantile(loss, 1 - miss / 2)) for loss in losses)
-    error = _REACH * stderr
-    wider = [(low - error, high + error) for low, high in (value, (low, high + undone), gain)]
-    return wider[0], wider[1], (0.0, regret + error), wider[2], undone
+    optimum, value, transferred, fixed = np.concatenate([_columns(drawn) for drawn in found.sets]).T
+    undone = max(plan.upper - max(found.own, float(transferred.max())), 0.0)
+    error = _REACH * found.stderr
 
+    def claim(sample: Float[Array, "B"]) -> Interval:
+        low, high = CALIBRATION.interval(sample, confidence, steps_per_parameter, further)
+        return low - error, high + error
 
-def _over_baselines(found: _Found, miss: float, further: float, stretch: float) -> tuple[tuple[str, float, float], ...]:
-    """Return the interval of the policy's gain over each baseline, computed as that over the best fixed arm or list."""
-    claims, error = [], _REACH * found.stderr
+    low, high = claim(optimum)
+    regret = max(claim(optimum - value)[1], 0.0) + undone
+    baselines = []
     for number, name in enumerate(found.baselines):
-        gains = [
-            (drawn, drawn.value - drawn.baselines[:, number])
+        beside = np.concatenate([
+            np.full(len(drawn.value), np.nan) if drawn.baselines is None else drawn.baselines[:, number]
             for drawn in found.sets
-            if drawn.baselines is not None and np.isfinite(drawn.baselines[:, number]).all()
-        ]
-        low, high = _union(gains, miss, 1.0, _ABOVE, further)
-        claims.append((name, *_stretched((low - error, high + error), stretch)))
-    return tuple(claims)
-
-
-def _raised(value: Interval) -> Interval:
-    """The interval of a traits model's value, higher: a plan earns less on models near its own than in truth."""
-    more = _TRAITS_LOW * (value[1] - value[0]) / 2
-    return value[0] + more, value[1] + more
-
-
-def _union(
-    samples: Sequence[tuple[Replanned, Float[Array, "B"]]], miss: float, below: float, above: float, further: float
-) -> Interval:
-    misses = [(sample, drawn.misses * miss / 2) for drawn, sample in samples]
-    ends = np.array([np.quantile(sample, [below * own, 0.5, 1 - above * own]) for sample, own in misses])
-    low, middle, high = float(ends[:, 0].min()), float(ends[:, 1].max()), float(ends[:, 2].max())
-    return low, high if further == 1.0 else middle + further * (high - middle)
-
-
-def _stretched(claim: Interval, times: float) -> Interval:
-    """The interval with ends `times` as far from its middle, and one that starts at 0 so long, since it is a bound."""
-    low, high = claim
-    if times == 1:  # the sum of middle and reach would be off by rounding
-        return claim
-    if low == 0:
-        return 0.0, times * high
-    middle, reach = (low + high) / 2, times * (high - low) / 2
-    return middle - reach, middle + reach
+        ])  # fmt: skip
+        known = np.isfinite(beside)
+        if known.any():
+            baselines.append((name, *claim((value - beside)[known])))
+    return Claims(claim(value), (low, high + undone), (0.0, regret), claim(value - fixed), tuple(baselines), undone)
 
 
 def _columns(drawn: Replanned) -> Float[Array, "B 4"]:

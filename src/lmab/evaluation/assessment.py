@@ -11,16 +11,21 @@ from .. import _registry, files
 from .._html import best_fixed, card, count, steps_of
 from .._shapes import Array, Float
 from ..errors import InvalidFile, Status
-from ..estimation.assumptions import TESTS, Assumption, Assumptions, reacts
+from ..estimation.assumptions import STEP, TESTS, Assumption, Assumptions
 from ..estimation.check import Calibration, Check, Gain, Replay
 from ..planning.problem import Plan
+from .calibration import CALIBRATION, LEAST_MODELS, Interval
+from .messages import CALENDAR, NOT_TESTABLE, RESIDUALS, UNTESTED, WITHIN, Finding, findings
 
-Interval = tuple[float, float]
+CLAIMS = ("value", "optimum", "regret", "gain")
 THIN = 25  # plays of an arm per type below which data about it are sparse
-_HARDLY = 3.0  # information about the types, in nats per parameter, below which they are weakly identified: see `told`
+THIN_SHARE = 0.1  # share of the plan's steps on arms with sparse data from which the assessment reports it
+WEAK = 3.0  # information about the types, in nats per parameter, below which they are weakly identified
+LIVE_WIDTH = 0.05  # half width, as a share of the value, of the interval from a live test
+PAYS, MAY_PAY, NO_GAIN = "pays", "may pay", "no gain demonstrated"
+_ROUNDING = 1e-9  # a gain below this is none
 _NOTHING = 1e-4  # nats per session that count as no gain
 _NOT_CHECKED = "The latent types were not tested on held-out sessions; `lmab fit` does so by default."
-LEAST_MODELS = 20  # drawn models without which nothing is claimed: the ends of a 90% interval would be their extremes
 _TOO_SHORT = "The time limit left {0} drawn models, and an interval requires 20; give a longer one (--time-limit)."
 _CONTRADICTED = "The log contradicts an assumption."
 _DECIMALS = 4  # at most
@@ -29,7 +34,28 @@ _BETTER_PLAN: dict[str, str] = {
     Status.TIME_LIMIT: "; plan again with a longer time limit (--time-limit)",
 }  # by status of the plan; of other plans no option of the planner is known to help
 _NEXT_TO_NOTHING = 0.02  # share of the longest interval below which a regret needs no further decimals
-_OFTEN = 0.1  # share of the plan's steps on arms with sparse data from which the assessment reports it
+
+
+@dataclass(frozen=True)
+class HeldOutTests:
+    """Residual tests on held-out sessions."""
+
+    step: Assumption
+    repeats: Assumption
+    previous: Assumption
+    pairs: Assumption
+    calendar: Assumption
+    silent: Assumption
+
+    @classmethod
+    def untested(cls) -> HeldOutTests:
+        """Return the tests of a log that is too small for them."""
+        return cls(*[Assumption(False, 0.0, UNTESTED)] * len(RESIDUALS))
+
+    @property
+    def by_name(self) -> dict[str, Assumption]:
+        """The tests by name; *step* is among the assumptions of the fit."""
+        return {name: getattr(self, name) for name in RESIDUALS if name != STEP}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +85,7 @@ class Assessment:
     """Confidence intervals for the value of a policy, its gain over the best fixed arm or list, and the optimum.
 
     Each of the four intervals contains the true value with probability `confidence` on average, provided that the true
-    number of types is at most that of the estimate, or one more if `too_few`. A claim that the log contradicts is None:
+    number of types is at most that of the estimate. A claim that the log contradicts is None:
     see `assumptions`.
 
     Examples:
@@ -83,32 +109,33 @@ class Assessment:
     n_types: int
     n_sessions: int
     n_steps: int
-    n_unplayed: int  # arms that the log never plays
     n_parameters: int
-    n_floored: int  # directions in parameter space about which the log contains almost no information
-    thin_share: float  # share of the plan's steps that go to arms played fewer than THIN times per type
-    unplayed_share: float  # share of the optimum earned with arms that the log never plays, by the prior of arms
-    one_more: tuple[float, float]  # held-out log-likelihood of a session with one more type, and its standard error
     draws: Float[Array, "B 4"] = field(repr=False)
     # on model b: the optimum, the policy; on the estimate: b's plan; on model b: the best fixed choice
-    bounds: Interval | None = None  # bounds of the plan on the estimate, which identify the plan
+    bounds: Interval  # bounds of the plan on the estimate, which identify the plan
+    tested: Assumptions  # tests of the assumptions of the fit; see `assumptions`
+    held_out: HeldOutTests  # residual tests on held-out sessions; see `assumptions`
+    planned: str  # status of the plan, from which advice on planning follows
+    repeats: bool  # whether a session may repeat an arm
+    logged: float  # mean reward of a session of this length as logged
+    corrected: bool = False  # whether value and gain are corrected for effects within sessions
     check: Check | None = None  # held-out check of the fit; None: not computed
     n_factors: int | None = None  # active factors of a traits model; None: types
-    tested: Assumptions | None = None  # tests of the assumptions behind the claims; see `assumptions`
     ends: Ends | None = None  # how sessions end; None: all have the same length
     people_leave: bool = False  # whether the model includes attrition, so that the claims are per started session
-    reaction: float = 0.0  # dependence of the log's next arm on the reward, in standard deviations
-    planned: str = ""  # status of the plan, from which advice on planning follows; empty in older files
-    told: float | None = None  # information of all sessions about their types, in nats per parameter; None: one type
-    logged: float | None = None  # mean reward of a session of this length as logged
     baselines: tuple[tuple[str, float, float], ...] = ()  # name, and interval of the policy's gain over it
     left_out: int = 0  # models that were drawn and not planned for, because of the time limit
-    repeats: bool | None = None  # whether a session may repeat an arm; None in older files
+    found: tuple[tuple[str, tuple[float, ...]], ...] = ()  # codes of findings with their data; see `findings`
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The circumstances that weaken an interval, or that a reader must know."""
+        return findings(self.found)
 
     @property
     def best_fixed(self) -> str:
         """The baseline of `gain` in words."""
-        return "the best fixed arm or list" if self.repeats is None else best_fixed(self.repeats)
+        return best_fixed(self.repeats)
 
     @property
     def sentence(self) -> str:
@@ -122,12 +149,17 @@ class Assessment:
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
-        """The assumptions of the claims, tested on the log: "shown", "leaving", "drift" and "step"."""
-        return {} if self.tested is None else self.tested.by_name
+        """The assumptions of the claims, tested on the log: "exposure", "leaving", "drift", "step", "repeats",
+        "previous", "pairs", "calendar" and "silent".
+        """
+        return self.tested.by_name | self.held_out.by_name
 
     @property
     def _fired(self) -> list[Assumption]:
-        return [found for found in self.assumptions.values() if found.fires]
+        """The assumptions that the log contradicts, first the ones for which nothing was corrected."""
+        corrects = (*WITHIN, CALENDAR) if self.corrected else (CALENDAR,)
+        fired = [(name in corrects, found) for name, found in self.assumptions.items() if found.fires]
+        return [found for _, found in sorted(fired, key=lambda pair: pair[0])]
 
     @property
     def _stopped(self) -> bool:
@@ -164,7 +196,7 @@ class Assessment:
     def _not_beaten(self) -> str:
         """The baselines over which no gain was demonstrated, if the gain over the best fixed arm or list was."""
         names = [name for name, low, _ in self.baselines if low <= 0]
-        if not names or not self.sure:
+        if not names or self.verdict.word != PAYS:
             return ""
         return f"No gain over {' or '.join(names)} was demonstrated."
 
@@ -179,107 +211,42 @@ class Assessment:
     @property
     def table(self) -> dict[str, str]:
         """The details behind the claims, by name."""
-        rows = {TESTS[name]: found.sentence for name, found in self.assumptions.items() if found.fires}
-        if self.logged is not None:
-            steps = steps_of(self.horizon, people_leave=self.people_leave)
-            rows["as logged"] = f"a session of {steps} earned {self.logged:.{self._places}f} on average"
+        names = TESTS | {name: title for name, (title, *_) in RESIDUALS.items()}
+        rows = {names[name]: found.sentence for name, found in self.assumptions.items() if found.fires}
+        steps = steps_of(self.horizon, people_leave=self.people_leave)
+        rows["as logged"] = f"a session of {steps} earned {self.logged:.{self._places}f} on average"
         for name, low, high in self.baselines:
             rows[f"gain over {name}"] = f"{low:+.{self._places}f} to {high:+.{self._places}f}"
         if self.regret is not None:
             rows["regret"] = self._remedy
         if self.ends is not None:
             rows |= self.ends.table
-        for name, applies, text in self._conditions:
-            if applies:
-                rows[name] = text
+        rows |= {finding.code: finding.text for finding in self.findings if self._applies(finding)}
         rows["held-out check"] = _NOT_CHECKED if self.check is None else self.check.verdict
         if self.value is not None or self.optimum is not None or self.baselines:
             rows["confidence"] = self._coverage
-        return rows | {"basis": self.note}
+        return rows | {"not testable": NOT_TESTABLE, "basis": self.note}
 
-    @property
-    def _conditions(self) -> tuple[tuple[str, bool, str], ...]:
-        """The circumstances that changed an interval or weaken it: name, whether it applies, and its effect."""
-        arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"
-        share = f"{self.unplayed_share:.0%} of the value of the best policy"
-        planned, drawn = len(self.draws), len(self.draws) + self.left_out
-        return (
-            ("sparse data", self.thin, self._thinness),
-            (
-                "number of types",
-                self.too_few and self._types_found,
-                f"{self.n_types + 1} types predict held-out sessions better than {self.n_types}; the intervals allow "
-                f"for one more type",
-            ),
-            (
-                "weak identification",
-                self.hardly_told,
-                "the log contains little information about the types, so upper limits are increased",
-            ),
-            (
-                "adaptive arms",
-                self.reacts,
-                "the next arm depends on the reward before it, so lower limits are decreased",
-            ),
-            (
-                "unplayed arms",
-                self.n_unplayed > 0,
-                f"{arms} never played; {share} is based on assumed mean rewards",
-            ),
-            (
-                "time limit",
-                self.left_out > 0,
-                f"{planned:,} of {drawn:,} drawn models were planned for, so the intervals are less precise than with "
-                f"a longer time limit",
-            ),
-        )
-
-    @property
-    def _types_found(self) -> bool:
-        """Whether held-out sessions support the types, or were not used to test them."""
-        return self.check is None or self.check.agrees
+    def _applies(self, finding: Finding) -> bool:
+        """Return whether a finding is reported: not one about types that held-out sessions do not support."""
+        return finding.code != "number of types" or self.check is None or self.check.agrees
 
     @property
     def verdict(self) -> Verdict:
         """Whether a gain was demonstrated: its interval and the held-out check of the fit must agree."""
-        return Verdict(self.gain, self.check, self.gain is None, self.best_fixed, stopped=self._stopped)
-
-    @property
-    def sure(self) -> bool:
-        """Whether the interval of the gain lies above 0 and held-out sessions support the types."""
-        return self.verdict.sure
-
-    @property
-    def too_few(self) -> bool:
-        """Whether one more type predicts held-out sessions better; the intervals allow for it."""
-        return too_few(self.one_more)
-
-    @property
-    def reacts(self) -> bool:
-        """Whether the log's arms depend on earlier rewards; lower limits are decreased, since values come out high."""
-        return reacts(self.reaction)
-
-    @property
-    def hardly_told(self) -> bool:
-        """Whether types are weakly identified; upper limits are increased, since values come out low."""
-        return hardly_told(self.told)
-
-    @property
-    def thin(self) -> bool:
-        """Whether more than a tenth of the plan's steps go to arms with sparse data."""
-        return self.thin_share > _OFTEN
+        return Verdict(
+            self.gain, self.check, self.gain is None, self.best_fixed, self._stopped,
+            doubtful=any(found.fires for found in self.assumptions.values()),
+        )  # fmt: skip
 
     @property
     def note(self) -> str:
         """The data and the draws behind the intervals."""
-        unknown = (
-            f"; the log contains almost no information about {self.n_floored} of the {self.n_parameters} directions in "
-            f"parameter space"
-            if self.n_floored
-            else ""
-        )
         drawn = count(len(self.draws), "model")
-        return f"{drawn} drawn from the approximate posterior given {count(self.n_sessions, 'session')}{unknown}"
+        return (
+            f"{drawn} drawn from the approximate posterior given {count(self.n_sessions, 'session')}; calibration "
+            f"{CALIBRATION.version} of the intervals"
+        )
 
     @property
     def _coverage(self) -> str:
@@ -292,11 +259,6 @@ class Assessment:
         if self.n_factors is None:
             return f"the true number of types is at most {self.n_types}" if self.n_types > 1 else "there is one type"
         return f"sessions differ in at most {count(self.n_factors, 'latent factor')}"
-
-    @property
-    def _thinness(self) -> str:
-        per = "type" if self.n_factors is None else "parameter"
-        return f"{self.thin_share:.0%} of the plan's steps go to arms played fewer than {THIN} times per {per}"
 
     @property
     def _remedy(self) -> str:
@@ -322,7 +284,7 @@ class Assessment:
         """Return the assessment in a file; raise `InvalidFile` if its draws are not a table."""
         if record.arrays["draws"].ndim != 2:
             raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
-        parts = (Check, Gain, Replay, Calibration, Assumption, Assumptions, Ends)
+        parts = (Check, Gain, Replay, Calibration, Assumption, Assumptions, HeldOutTests, Ends)
         return files.decode(record, cls, {part.__name__: part for part in parts})
 
     def __str__(self) -> str:
@@ -349,11 +311,6 @@ def too_few(one_more: tuple[float, float]) -> bool:
     return gain > max(error, _NOTHING)
 
 
-def hardly_told(told: float | None) -> bool:
-    """Return whether a log contains so little information about types that values of drawn models come out low."""
-    return told is not None and told < _HARDLY
-
-
 @dataclass(frozen=True, eq=False)
 class Verdict:
     """Whether a gain was demonstrated, by the assessment and the held-out check of the fit together.
@@ -371,6 +328,18 @@ class Verdict:
     refused: bool = False  # whether an assessment was made that claims no gain
     best_fixed: str = "the best fixed arm or list"  # the baseline in words
     stopped: bool = False  # whether the time limit left too few drawn models for any claim
+    doubtful: bool = False  # whether the log contradicts an assumption, even if the claims allow for it
+
+    @property
+    def word(self) -> str:
+        """Whether the policy "pays", "may pay", or has "no gain demonstrated".
+
+        It pays if the interval of the gain lies above 0, held-out sessions support the types, and the log contradicts
+        no assumption. It may pay if most of the interval lies above 0 and held-out sessions do not reject the types.
+        """
+        if self.gain is None or sum(self.gain) < _ROUNDING or (self.check is not None and not self.check.agrees):
+            return NO_GAIN
+        return PAYS if self.sure and not self.doubtful else MAY_PAY
 
     @property
     def sure(self) -> bool:
@@ -410,6 +379,11 @@ class Verdict:
             return f"{self._no_gain}: its confidence interval is not entirely above 0."
         if not self.sure:
             return f"{self._no_gain}, because the latent types were not tested on held-out sessions."
+        if self.doubtful:
+            return (
+                f"A gain over {self.best_fixed} is likely: its confidence interval is above 0, but the log contradicts "
+                "an assumption of the model."
+            )
         return (
             f"A gain over {self.best_fixed} was demonstrated: its confidence interval is above 0, and held-out "
             "sessions support the latent types."

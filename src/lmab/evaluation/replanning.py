@@ -37,8 +37,8 @@ from ..policies.belief_policies import Greedy
 from ..policies.histories import InitialStates, start_from_features
 from ..policies.policy import Policy, State
 from ..policies.wrappers import Relabelled
-from .assessment import LEAST_MODELS
 from .baselines import Baselines, Segment, segments_of
+from .calibration import LEAST_MODELS
 from .decision_tree import (
     Branches,
     Cut,
@@ -154,13 +154,7 @@ class Replanned:
     fixed: Float[Array, "B"]  # the best that ignores what it sees, on the model
     fixed_played: Float[Array, "B"]  # the same among the arms that the log plays, where these are enough
     unplayed: Float[Array, "B"]  # share of the optimum that is earned with arms the log never plays
-    misses: float = 1.0  # that an interval over these models may have more than over others
-    reference: float | None = None  # what replanning in the same way for the estimate earns there; None: not known
     baselines: Float[Array, "B K"] | None = None  # values of further baselines on the model; None: not computed
-
-    def given_away(self, best: float) -> Float[Array, "B"]:
-        """What the model's own plans give away on the estimate, to `best` or to a plan made for it in the same way."""
-        return (best if self.reference is None else self.reference) - self.transferred
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,10 +456,9 @@ class CrowdReplanner:
         drawn = self.pace.some(zip(weights, families, _or_nobody(leaving, len(families)), strict=True), len(families))
         rows = [self._one(own, family, left) for own, family, left in drawn]
         found = Replanned(*np.array(rows).reshape(-1, 6).T)
-        same_way = self._replanned(self._groups.priors, self._bandit)[0]
         some, effects = slice(len(rows)), self._bandit.step_effects
         beside = _beside(self.baselines, self._groups, weights[some], families[some], leaving, effects)
-        return replace(found, reference=max(same_way, float(found.transferred.max())), baselines=beside)
+        return replace(found, baselines=beside)
 
     def _affordable_size(self) -> int:
         """Return how many sessions can be simulated in time, judged by a crowd of the least size."""
@@ -594,9 +587,11 @@ class Histories:
     def reached(self, model: LatentBandit, mass: Float[Array, "G M"]) -> Float[Array, "n H M"]:
         """Return the probability of each type, and of the rewards before each step in it, for the arms played."""
         n, horizon = self.arms.shape
-        rows = self.arms[:, :-1].ravel(), self.rewards.ravel()
-        each = np.exp(np.maximum(model.rewards.log_likelihood(*rows), _NEVER)).reshape(n, horizon - 1, -1)
-        before = np.concatenate([np.ones((n, 1, each.shape[2])), np.cumprod(each, axis=1)], axis=1)
+        each = np.empty((n, horizon - 1, model.n_types))
+        for step in range(horizon - 1):
+            logs = model.at(step).rewards.log_likelihood(self.arms[:, step], self.rewards[:, step])
+            each[:, step] = np.exp(np.maximum(logs, _NEVER))
+        before = np.concatenate([np.ones((n, 1, model.n_types)), np.cumprod(each, axis=1)], axis=1)
         return mass[self.groups][:, None] / mass.sum(axis=1)[self.groups, None, None] * before
 
     def stays(self, model: LatentBandit) -> Float[Array, "n H M"] | float:

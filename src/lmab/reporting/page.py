@@ -16,7 +16,7 @@ from ..data.sessions import Sessions
 from ..estimation.check import Check
 from ..estimation.fitted_components import FittedComponent
 from ..estimation.result import Curve, Estimate
-from ..evaluation.assessment import Assessment
+from ..evaluation.assessment import PAYS, Assessment
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from ..policies.policy import Policy
@@ -190,7 +190,7 @@ def _gain_said(contents: Contents) -> str:
 
 def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
     """Return the value of the policy; a gain is green, and shown in percent, only if it was demonstrated."""
-    values, sure = contents.worth, contents.verdict.sure
+    values, sure = contents.worth, contents.verdict.word == PAYS
     gain = values.policy.mean - values.fixed
     share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 and sure else ""
     style = {"class_": "bad"} if gain < 0 else {"class_": "good"} if sure else {}
@@ -540,7 +540,7 @@ def held_out(contents: Contents) -> Markup:
     return element(
         "section",
         element("h2", "Evaluation on the log of the fit" if seen.fitted else "Evaluation on held-out sessions"),
-        element("p", seen.verdict(sure=contents.verdict.sure), class_="lead"),
+        element("p", seen.verdict(sure=contents.verdict.word == PAYS), class_="lead"),
         element("div", _calibration(seen), _memory(seen), class_="charts"),
         _evidence(seen, _steps(contents)),
     )
