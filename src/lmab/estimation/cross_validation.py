@@ -66,7 +66,7 @@ def check(
 
     Args:
         sessions: the log; or an estimate or a `Log`, whose sessions are encoded already.
-        n_types: of the model that is checked; None: as the estimate has, or where it chose its number itself, the
+        n_types: of the model that is checked; None: as the estimate has, or if it chose its number itself, the
             number that predicts best.
         method: how it is fitted; None: by `EM`, or by `Traits` where the estimate was.
         rewards: as for `lmab.fit`; encoded already, the log knows its own.
@@ -136,7 +136,7 @@ def beside_traits(estimate: Estimate, *, rng: Rng) -> Check:
 
 
 def informed(check: Check, estimate: Estimate) -> Check:
-    """The check of the estimate's log, with what explaining arms, and features, gained on held-out sessions."""
+    """Return the check of the estimate's log, with what explaining arms, and features, gained on held-out sessions."""
     if estimate.selection is not None:
         check = check.plus(estimate.selection.gain.mean, estimate.selection.gain.stderr)
     return check if estimate.known is None else check.plus(*estimate.known)
@@ -192,13 +192,13 @@ class _Fold:
         return cls(test, seen, held, fit.bandit, n_factors, held.heldout(fit.bandit))
 
     def over(self, name: str) -> Float[Array, "n"]:
-        """How much likelier each session is than under one type, or under unrelated arms."""
+        """Return how much likelier each session is than under one type, or under unrelated arms."""
         if name == "one_type":
             return self.over_fit(_ONE_TYPE, np.random.default_rng(0), n_types=1)
         return self.model - self.seen.unrelated(self.held.sessions.load())
 
     def over_fit(self, method: Estimator, rng: np.random.Generator, n_types: int = 0) -> Float[Array, "n"]:
-        """How much likelier each session is than under another model, fitted to the same sessions."""
+        """Return how much likelier each session is than under another model, fitted to the same sessions."""
         return self.model - self.held.heldout(method.fit(self.seen, n_types=n_types, rng=rng).bandit)
 
     def replayed(self) -> Float[Array, "r"]:
@@ -220,7 +220,7 @@ def _replay(gains: Float[Array, "n"]) -> Replay | None:
 
 
 def _observed(sessions: Sessions | Packed | Log, rewards: str | None, rng: np.random.Generator) -> Log:
-    """The log, or some of its sessions where it is large, encoded."""
+    """Return the log, or some of its sessions if it is large, encoded."""
     if not isinstance(sessions, Log):
         require_log("sessions", sessions)
     encoded = sessions.without_letters() if isinstance(sessions, Log) else None  # types must predict rewards
@@ -280,7 +280,7 @@ def masked_gains(bandit: LatentBandit, popularity: Float[Array, "A"], held: Sess
 
 
 def popularity_of(sessions: Sessions) -> Float[Array, "A"]:
-    """The mean reward of each arm, with one pseudo-play of the average arm."""
+    """Return the mean reward of each arm, with one pseudo-play of the average arm."""
     plays = np.bincount(sessions.arms, minlength=sessions.n_arms)
     sums = np.bincount(sessions.arms, sessions.rewards, minlength=sessions.n_arms)
     return (sums + sessions.rewards.mean()) / (plays + 1)

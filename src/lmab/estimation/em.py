@@ -30,7 +30,7 @@ _ROUNDS = (20, 40, 80)  # Maps after which half of the starts drop out.
 _LEAST_PRIOR = 0.01  # Pseudo-counts of a polish that is given none.
 _CHEAP = 10_000  # Distinct sessions below which convergence is judged more strictly.
 _FINISHERS = 4  # Starts that always climb to the end.
-_LARGE_FINISHERS = 2  # Starts that climb to the end where the log is large, or the arms are many.
+_LARGE_FINISHERS = 2  # Starts that climb to the end if the log is large, or the arms are many.
 _SAME_SOLUTION = 0.01  # Difference of log-likelihood below which two solutions are the same.
 _LEAVING_ROUNDS, _LEAVING_MAPS = 3, 60  # Climbs after which the centres of leaving are learned again, and their maps.
 _BRIEF = 150  # Maps under the first prior, of many arms: what they find is only where chains start.
@@ -48,8 +48,8 @@ class EM(Estimator):
     Args:
         restarts: how many starts; they compete in rounds, and the best climb to convergence.
         tolerance: a climb has converged when about this much log-likelihood remains to be gained per distinct
-            session; less in proportion where they are fewer than 10,000 and maps cost next to nothing. Of more than
-            500 arms (100, where the log has more than 300,000 steps) a thousand times this per parameter will do: the
+            session; less in proportion if they are fewer than 10,000 and maps cost next to nothing. Of more than
+            500 arms (100, if the log has more than 300,000 steps) a thousand times this per parameter will do: the
             log leaves far more open.
         max_iterations: most maps (passes over the log) of one start.
         accelerate: SQUAREM, and L-BFGS after 100 iterations if rewards take finitely many values; neither lets the
@@ -57,7 +57,7 @@ class EM(Estimator):
         prior: "learned" lets the arms tell what arms are like here (their centres, and how they spread over types),
             so that an arm played once is taken for an arm, not for what it paid once: best for planning. A number:
             pseudo-observations per type and arm at the arm's own marginal distribution; 0 is maximum likelihood.
-        sweeps: how long the Gibbs runs are that learn the prior, where it is learned.
+        sweeps: how long the Gibbs runs are that learn the prior, if it is learned.
         rank: after convergence, climb on with the types' reward tables confined to rank `rank` (an affine space of
             dimension rank - 1).
         threads: None uses all cores; the result is the same to the bit for any number.
@@ -93,7 +93,7 @@ class EM(Estimator):
         return Capabilities(tolerates_extra_types=learned, takes_start=True, devices=DEVICES, is_checked=learned)
 
     def solve(self, request: Request) -> Estimate:
-        """The best of the climbs from many starts, confined to `rank` at the end."""
+        """Return the best of the climbs from many starts, confined to `rank` at the end."""
         log, n_types, progress = request.log, request.n_types, request.progress
         with opened(request.backend, self.threads) as passes:
             prior, why_not = self._first_prior(log)
@@ -116,7 +116,7 @@ class EM(Estimator):
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
 
     def _no_lower(self, task: Likelihood, outcome: Climb, start: LatentBandit, progress: StopOnce) -> Climb:
-        """The outcome, or a climb from the given model where that is better, which a sample may have missed."""
+        """Return the outcome, or a climb from the given model if that is better, which a sample may have missed."""
         model = task.log.pack(start)
         if not task.map(model)[0][0] > outcome.objectives.max():
             return outcome
@@ -124,7 +124,7 @@ class EM(Estimator):
         return replace(again, stopped=again.stopped or outcome.stopped)
 
     def _first_prior(self, log: Log) -> tuple[Prior, str | None]:
-        """The prior under which starts compete, and why none is learned where one was asked for."""
+        """Return the prior under which starts compete, and why none is learned where one was asked for."""
         if not isinstance(self.prior, str):
             return log.prior(self.prior), None
         reason = unlearnable(log)
@@ -132,7 +132,7 @@ class EM(Estimator):
         return log.prior(START), said
 
     def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
-        """The estimate, climbed on with the types' reward tables confined to rank `rank`."""
+        """Return the estimate, climbed on with the types' reward tables confined to rank `rank`."""
         data, n_types = estimate.require_log(), estimate.n_types
         if check_count("rank", rank) >= n_types:
             return estimate
@@ -151,7 +151,7 @@ class EM(Estimator):
         return self._climb(confined, first[None], self.max_iterations, progress, "polish")
 
     def _search_and_learn(self, task: Likelihood, request: Request) -> tuple[Likelihood, Climb, Starts]:
-        """Search under the numeric prior, on a sample where the log is large; learn from that; climb on from there.
+        """Search under the numeric prior, on a sample if the log is large; learn from that; climb on from there.
 
         Only the prior comes from the chains: the climb starts where the search ended, so that types do not merge.
         """
@@ -181,7 +181,7 @@ class EM(Estimator):
     def _with_leaving(
         self, task: Likelihood, model: Float[Array, "K P"], progress: StopOnce
     ) -> tuple[Prior, Float[Array, "K P"] | None]:
-        """The prior with what the types have in common when they leave, and the model that climbed on under it.
+        """Return the prior with what the types have in common when they leave, and the model that climbed on under it.
 
         Centres and model are learned in turn; without letters in the log nothing is to be learned.
         """
@@ -195,7 +195,7 @@ class EM(Estimator):
         return prior, moved
 
     def _pilot(self, task: Likelihood, rng: np.random.Generator) -> Likelihood:
-        """The same for a sample of the sessions, where the log is large."""
+        """Return the same for a sample of the sessions, if the log is large."""
         data, size = task.log, self._pilot_size(task)
         if data.n_distinct <= 2 * size:
             return task
@@ -205,7 +205,7 @@ class EM(Estimator):
         return max(_PILOT, _PILOT_PER_PARAMETER * task.log.n_parameters(task.n_types))
 
     def _starts(self, task: Likelihood, request: Request) -> Float[Array, "R K P"]:
-        """The models that compete: the one that was given, and others drawn from the log."""
+        """Return the models that compete: the one that was given, and others drawn from the log."""
         n_starts = self.restarts if task.n_types > 1 else 1
         if request.start is None:
             return draw_starts(task.log, task.n_types, n_starts, request.rng)
@@ -216,7 +216,7 @@ class EM(Estimator):
         return np.concatenate([given, drawn])
 
     def _search(self, task: Likelihood, request: Request) -> tuple[Climb, Starts]:
-        """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
+        """Let the starts compete, on a sample if the log is large; climb to the end from the best."""
         data, pilot, progress = task.log, self._pilot(task, request.rng), request.progress
         models = self._starts(pilot, request)
         n_starts = len(models)
@@ -313,13 +313,13 @@ class EM(Estimator):
 
 
 def tally(outcome: Climb, n_starts: int) -> Starts:
-    """How many starts there were, and how many of the climbs reached the best solution."""
+    """Return how many starts there were, and how many of the climbs reached the best solution."""
     same = outcome.objectives >= outcome.objectives.max() - _SAME_SOLUTION
     return Starts(n_starts, len(outcome.models), int(same.sum()))
 
 
 def fitted(task: Likelihood, prior: float | str, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
-    """The best of the climbs as an estimate."""
+    """Return the best of the climbs as an estimate."""
     best = int(outcome.order()[0])
     log = task.log
     bandit = log.bandit(outcome.models[best], task.n_types)
@@ -364,7 +364,7 @@ def _message(
 
 
 def check_start(start: LatentBandit, log: Log, n_types: int) -> None:
-    """Raise where a fit of `n_types` types to the log cannot start from the model."""
+    """Raise if a fit of `n_types` types to the log cannot start from the model."""
     wanted = n_types, log.sessions.n_arms
     if (start.n_types, start.n_arms) != wanted:
         got = f"{start.n_types} types and {start.n_arms} arms"
@@ -376,7 +376,7 @@ def check_start(start: LatentBandit, log: Log, n_types: int) -> None:
 
 
 def packed_start(start: LatentBandit, log: Log) -> Float[Array, "1 K P"]:
-    """The model as arrays, moved off the edges, where EM could not leave them."""
+    """Return the model as arrays, moved off the edges, where EM could not leave them."""
     return log.soften(log.pack(start))
 
 
@@ -404,7 +404,7 @@ def in_order_of(start: LatentBandit, bandit: LatentBandit, sessions: Sessions | 
 def sweep(
     bandit: LatentBandit, sessions: Sessions, *, sweeps: int, prior: float, values: Any = None
 ) -> tuple[LatentBandit, float]:
-    """The bandit after some maps of EM over a log, and the log-likelihood before the last of them.
+    """Return the bandit after some maps of EM over a log, and the log-likelihood before the last of them.
 
     Args:
         bandit: where the maps start from.

@@ -26,7 +26,7 @@ _SESSIONS = 1 << 16  # Sessions whose rewards are looked at together.
 def observe(
     sessions: Sessions | Packed, *, rewards: str | None = None, values: Any = None, scale: float | None = None
 ) -> Log:
-    """The log encoded for the named family of rewards, as `fit` does it.
+    """Return the log encoded for the named family of rewards, as `fit` does it.
 
     The rewards of a packed log stay in its files.
 
@@ -66,7 +66,7 @@ def _pieces(sessions: Sessions | Packed) -> Iterable[Float[Array, "_"]]:
 
 
 def _listed(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Sessions | Packed:
-    """A packed log without a list of its rewards, with this list of them, less what no step paid."""
+    """Return a packed log without a list of its rewards, with this list of them, less what no step paid."""
     if isinstance(sessions, Sessions) or sessions.values is not None:
         return sessions
     paid, step = np.zeros(len(values), bool), 0

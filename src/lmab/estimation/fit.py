@@ -53,7 +53,7 @@ _TRAITS_FOLDS = 2  # fits of traits take long
 _PATIENCE = 2  # Numbers tried beyond the last that was worth it; twice as many where even more may be chosen.
 _WORTH = 0.01  # Part of the gain of all types so far that one more must add: a wrong model gains a little for ever.
 _EMPTY = 1e-3  # The weight below which a type was left empty.
-_WEAK = 1.0  # Pseudo-plays per type and arm, where types are looked for that features tell.
+_WEAK = 1.0  # Pseudo-plays per type and arm, if types are looked for that features tell.
 _CLEAR = 2.0  # Standard errors that leave no doubt.
 _TRIED = 2  # Numbers of types tried with features, before they must predict clearly better.
 _MORE, _ONE_MORE = 3, 1  # Types that may be added to what is enough: in doubt, and where its gain was clear.
@@ -96,7 +96,7 @@ def fit(
         scale: the standard deviation of a Gaussian model; None: estimated.
         leaving: who leaves, in a log that says how its sessions ended. "shown": by arm and reward, which leaves the
             types as they are; "type": types leave differently, so that they are learned from rewards and stays
-            together; "auto": by type only where held-out sessions say so; "none": as if nobody left.
+            together; "auto": by type only if held-out sessions support it; "none": as if nobody left.
         rng: where the starts come from: a generator or a seed, such as `rng=0`. It must be given.
         progress: told about the progress; answers True to stop with the best so far.
         backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client,
@@ -217,12 +217,12 @@ def _check_numeric(sessions: Sessions | Packed, numeric: Sequence[str]) -> None:
 
 
 def _told(sessions: Sessions | Packed) -> bool:
-    """Whether something is known before a session, which may tell types that rewards alone do not."""
+    """Return whether something is known before a session, which may tell types that rewards alone do not."""
     return sessions.features is not None or sessions.persons is not None
 
 
 def largest_first(result: Estimate) -> Estimate:
-    """The estimate with its types in the order of their weights, as tables, pages and posteriors number them.
+    """Return the estimate with its types in the order of their weights, as tables, pages and posteriors number them.
 
     The points of a traits model have an order of their own, and stay.
 
@@ -281,7 +281,7 @@ def _by_type(
 
 
 def _checked(result: Estimate, asked: Check | None, rng: np.random.Generator) -> Estimate:
-    """The estimate with what held-out sessions say, where some can be held out and there are types to ask about.
+    """Return the estimate with what held-out sessions say, if some can be held out and there are types to ask about.
 
     Where the number of types was settled by the check, it was `asked` already.
     """
@@ -293,7 +293,7 @@ def _checked(result: Estimate, asked: Check | None, rng: np.random.Generator) ->
 
 
 def _checkable(sessions: Sessions | Packed) -> bool:
-    """Whether some sessions can be held out, and rewards tell sessions apart."""
+    """Return whether some sessions can be held out, and rewards tell sessions apart."""
     return len(sessions) >= LEAST and sessions.horizon > 1 and sessions.one_reward is None
 
 
@@ -321,7 +321,7 @@ def _settled(curve: Curve, log: Log, rng: np.random.Generator) -> tuple[Curve, C
 
 
 def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generator, numeric: Sequence[str]) -> Estimate:
-    """The estimate with the prior over types that features and persons tell, where held-out sessions say so.
+    """Return the estimate with the prior over types that features and persons tell, if held-out sessions support it.
 
     Types are learned again together with their prior by `EM` without a rank; those of other methods stay. Where short
     sessions alone left a type empty, what arms are like was learned from merged types: then a weak prior is tried, and
@@ -395,7 +395,7 @@ def _retried(
 def _with_selection(
     result: Estimate, method: Estimator, *, always: bool, rng: np.random.Generator, backend: Any
 ) -> Estimate:
-    """The estimate with types that explain the arms as well, where this is asked for and held-out rewards say so.
+    """The estimate with types that explain the arms as well, if this is asked for and held-out rewards support it.
 
     Draws come from a copy of the generator, so that a fit that stays as it was stays so to the bit.
     """
@@ -439,7 +439,7 @@ def _with_selection(
 
 
 def _with_step_effects(result: Estimate, rng: np.random.Generator, watch: StopOnce) -> Estimate:
-    """The estimate with effects of the step, if held-out sessions are predicted better with them.
+    """Return the estimate with effects of the step, if held-out sessions are predicted better with them.
 
     Draws come from a copy of the generator, so that other fits do not change.
     """
@@ -493,7 +493,7 @@ def _candidates(result: Estimate) -> list[Candidate]:
 
 
 def _unexplainable(result: Estimate, method: Estimator) -> str | None:
-    """Why types cannot explain the arms of this log."""
+    """Return why types cannot explain the arms of this log."""
     leaving = result.bandit.leaving
     if not isinstance(method, EM) or method.rank is not None:
         return "for methods other than EM without a rank"
@@ -527,7 +527,7 @@ def _number(n_types: int | str | None, n_sessions: int) -> int:
 
 
 def _doubts(sessions: Sessions | Packed) -> list[str]:
-    """Why types may not be told apart in this log."""
+    """Return why types may not be told apart in this log."""
     found = []
     one_reward, played = sessions.one_reward, np.flatnonzero(sessions.plays)
     if one_reward is not None:
@@ -604,7 +604,7 @@ def _enough(scores: list[Float[Array, "h"]], forgiving: bool) -> bool:
 
 
 def _useless(means: list[float]) -> int:
-    """How many of the last numbers of types were not worth it."""
+    """Return how many of the last numbers of types were not worth it."""
     best, since = means[0], 0
     for mean in means[1:]:
         since = 0 if mean > best + _WORTH * (best - means[0]) else since + 1
@@ -649,14 +649,14 @@ def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True, spare: bool 
 
 
 def _as_good(scores: list[Float[Array, "h"]], allowed: float = 1.0) -> list[int]:
-    """Those that predict as well as the best, up to the allowed standard errors."""
+    """Return those that predict as well as the best, up to the allowed standard errors."""
     best = max(scores, key=lambda score: float(score.mean()))
     lags = [_mean_and_error(best - score) for score in scores]
     return [i for i, (lag, error) in enumerate(lags) if lag <= allowed * error]
 
 
 def _reach(scores: list[Float[Array, "h"]], forgiving: bool) -> tuple[int, float]:
-    """The last place that may be chosen, and by how many standard errors it may be behind the best."""
+    """Return the last place that may be chosen, and by how many standard errors it may be behind the best."""
     enough = _as_good(scores)[0]
     gain, error = _mean_and_error(scores[enough] - scores[enough - 1]) if enough else (0.0, 0.0)
     return (enough + _MORE, _CLEAR) if forgiving and gain <= _CLEAR * error else (enough + _ONE_MORE, 1.0)

@@ -60,14 +60,14 @@ class Parted(Protocol):
     def n_steps(self) -> int: ...
 
     def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
-        """The first session of each part, and the one after its last."""
+        """Return the first session of each part, and the one after its last."""
 
     def steps(self, low: int, high: int) -> Any:
         """Arrays that hold some sessions: `offsets`, of which those from `low` to `high` count."""
 
 
 def summed(part: Part, log: Parted, size: int, passes: Passes) -> Float[Array, "Q Q"]:
-    """The sum of what all sessions tell, in one pass over a log."""
+    """Return the sum of what all sessions tell, in one pass over a log."""
     parts = log.parts(8 * size**2)
     (found,) = passes.ordered(_parts, len(parts), log, part, parts, work=log.n_steps)
     return found.sum(axis=0)
@@ -134,7 +134,7 @@ class Coordinates(ABC):
 
     @abstractmethod
     def moved(self, moves: Float[Array, "B P"]) -> list[Any]:
-        """The rewards of the bandit, of its own family, after every move."""
+        """Return the rewards of the bandit, of its own family, after every move."""
 
     @property
     def fixed_weights(self) -> Bool[Array, "M"]:
@@ -147,12 +147,12 @@ class Coordinates(ABC):
         return covariances(self.weights) @ contrasts(len(self.weights)) @ directions[: len(self.weights) - 1]
 
     def moved_weights(self, moves: Float[Array, "B P"]) -> Float[Array, "B M"]:
-        """The weights after every move."""
+        """Return the weights after every move."""
         return moved_distributions(self.weights, moves[:, : len(self.weights) - 1])
 
 
 def contrasts(n: int) -> Float[Array, "n n1"]:
-    """The matrix B of softmax(B x): n rows, n - 1 orthogonal columns of length 1/sqrt(2) that sum to 0."""
+    """Return the matrix B of softmax(B x): n rows, n - 1 orthogonal columns of length 1/sqrt(2) that sum to 0."""
     columns = np.zeros((n, n - 1))
     for k in range(1, n):
         columns[:k, k - 1] = -1.0
@@ -168,7 +168,7 @@ def covariances(probabilities: Float[Array, "*n Z"]) -> Float[Array, "*n Z Z"]:
 
 
 def moved_distributions(probabilities: Float[Array, "*n Z"], moves: Float[Array, "B *n K"]) -> Float[Array, "B *n Z"]:
-    """The distributions with their logits moved."""
+    """Return the distributions with their logits moved."""
     logits = np.log(np.maximum(probabilities, _IMPOSSIBLE)) + moves @ contrasts(probabilities.shape[-1]).T
     raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return raised / raised.sum(axis=-1, keepdims=True)

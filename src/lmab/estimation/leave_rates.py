@@ -30,7 +30,7 @@ FREEDOMS = np.geomspace(4.0, 2000.0, 10)  # Such steps that a chain chooses amon
 PSEUDO = 2.0  # Steps at the chance of a wider group.
 _ROUNDS = 10  # Of proportional fitting.
 _SURE = 0.999  # The largest centre: nobody leaves for certain.
-_ALIKE = 1e4  # Steps where arms do not differ at all.
+_ALIKE = 1e4  # Steps if arms do not differ at all.
 _SESSIONS = 1 << 16  # Counted at once.
 _NO_SHARE = 1e-6  # No number of steps is ruled out.
 INSIDE = (1e-6, 1 - 1e-6)  # Where drawn chances to leave lie.
@@ -40,7 +40,7 @@ _FREEDOM_EVERY = 4  # Sweeps after which a chain asks anew how much types differ
 
 
 def letter_counts(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Float[Array, "L A Z"]:
-    """How often each arm paid each value and was followed by each letter.
+    """Return how often each arm paid each value and was followed by each letter.
 
     Examples:
         >>> import lmab
@@ -59,7 +59,7 @@ def letter_counts(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Flo
 def shown(counts: Float[Array, "L A Z"]) -> Float[Array, "A Z"]:
     """The chance to leave after each arm and value, shrunk to that of the value, and this to the one of all steps.
 
-    The arms say by how much: where they differ no more than chance explains, all have the rate of the value, because a
+    The arms say by how much: if they differ no more than chance explains, all have the rate of the value, because a
     plan would lean on any arm that people happened not to leave.
 
     Examples:
@@ -105,7 +105,7 @@ def strengths(left: Float[Array, "A Z"], known: Float[Array, "A Z"]) -> Float[Ar
 
 
 def typed(counts: Float[Array, "L A Z M"]) -> Float[Array, "M A Z"]:
-    """The shown chance to leave times a ratio of each type and value, from expected counts by type.
+    """Return the shown chance to leave times a ratio of each type and value, from expected counts by type.
 
     Proportional fitting: in turn the ratios and the shown chances are what makes as many leave as did.
     """
@@ -129,7 +129,7 @@ def draw_freedom(
     shares: Float[Array, "k"],
     rng: np.random.Generator,
 ) -> tuple[Float[Array, "A"], Float[Array, "k"]]:
-    """How many steps the centres of each arm count as, and how frequent each of these numbers is among the arms.
+    """Return how many steps the centres of each arm count as, and how frequent each of these numbers is among the arms.
 
     Both are drawn: the first given who left (beta-binomial evidence) and the shares, the shares given the first. So
     arms that some types leave and others do not are free, and the others are held together.
@@ -160,7 +160,7 @@ def free(
     centre: Float[Array, "*c"],
     strength: Float[Array, "*s"] | float,
 ) -> Float[Array, "*n"]:
-    """The chance to leave of every cell, shrunk to its centre; the centre itself where nothing is known."""
+    """Return the chance to leave of every cell, shrunk to its centre; the centre itself if nothing is known."""
     known = left + goes_on + strength
     return np.where(known > 0, (left + strength * centre) / np.where(known > 0, known, 1.0), centre)
 
@@ -181,7 +181,7 @@ class LeavingLog(ValuesLog):
 
     @abstractmethod
     def after_places(self, statistics: Float[Array, "R Q P"]) -> Float[Array, "R L A Z P"]:
-        """The expected steps by what came after them, arm and place."""
+        """Return the expected steps by what came after them, arm and place."""
 
     @property
     @abstractmethod
@@ -190,10 +190,10 @@ class LeavingLog(ValuesLog):
 
     @abstractmethod
     def leaving_of(self, models: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
-        """The chances to leave of models with letters."""
+        """Return the chances to leave of models with letters."""
 
     def with_letters(self) -> Self:
-        """The same log in codes that also say what came after each step."""
+        """Return the same log in codes that also say what came after each step."""
         return self.encode(self.sessions, self.listed, self.beside, **{**self._more, "letters": True})
 
     def without_letters(self) -> Self:
@@ -212,7 +212,7 @@ class LeavingLog(ValuesLog):
 
     @abstractmethod
     def prior_of_rewards(self, strength: float) -> Prior:
-        """The same strength for every arm, around what the arm pays over all types."""
+        """Return the same strength for every arm, around what the arm pays over all types."""
 
     def _best_leaving(self, statistics: Float[Array, "R Q P"], prior: Prior) -> Float[Array, "R A Z P"]:
         steps = self.after_places(statistics)
@@ -229,7 +229,7 @@ class LeavingLog(ValuesLog):
         return np.concatenate([own, np.repeat(own[..., -1:], width - own.shape[2], axis=2)], axis=2), freedom
 
     def _freedom(self, prior: Prior | None) -> Float[Array, "A"]:
-        """The steps that the centres of each arm count as."""
+        """Return the steps that the centres of each arm count as."""
         known = None if prior is None else prior.freedom
         return np.full(self.n_arms, FREE) if known is None else known
 

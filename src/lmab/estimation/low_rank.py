@@ -32,7 +32,7 @@ class LowRank:
 
 
 def project(table: Float[Array, "D M"], weights: Float[Array, "M"], rank: int) -> LowRank:
-    """The nearest table of the given rank, types weighted."""
+    """Return the nearest table of the given rank, types weighted."""
     share = np.maximum(weights, 1e-3)
     base = table @ (share / share.sum())
     left, size, right = np.linalg.svd((table - base[:, None]) * np.sqrt(share), full_matrices=False)
@@ -45,7 +45,7 @@ def project(table: Float[Array, "D M"], weights: Float[Array, "M"], rank: int) -
 
 
 def positive(fit: LowRank) -> LowRank:
-    """The same space with every type drawn towards the base until no probability is negative or nearly so."""
+    """Return the same space with every type drawn towards the base until no probability is negative or nearly so."""
     base, moves = fit.loadings[:, :1], fit.loadings[:, 1:] @ fit.scores[:, 1:].T
     room = (1 - _FLOOR) * np.broadcast_to(base, moves.shape)
     part = np.divide(room, -moves, out=np.ones_like(moves), where=-moves > room).min(axis=0)
@@ -61,7 +61,7 @@ def improve_probabilities(fit: LowRank, cells: Float[Array, "A Z M"]) -> LowRank
 
 
 def improve_means(fit: LowRank, plays: Float[Array, "A M"], sums: Float[Array, "A M"]) -> LowRank:
-    """One weighted least-squares step that lowers sum plays * (sums / plays - table)^2."""
+    """Return one weighted least-squares step that lowers sum plays * (sums / plays - table)^2."""
     base, directions = fit.loadings[:, 0], fit.loadings[:, 1:]
     curvature = np.einsum("ai,aj,am->mij", directions, directions, plays)
     coordinates = solve(curvature, directions.T @ (sums - plays * base[:, None]))
@@ -77,7 +77,7 @@ def solve(matrices: Float[Array, "n d d"], sides: Float[Array, "d n"]) -> Float[
 
 
 def _coordinate_step(fit: LowRank, cells: Float[Array, "D M"]) -> Float[Array, "M k"]:
-    """One Newton step of every type's coordinates, the directions fixed."""
+    """Return one Newton step of every type's coordinates, the directions fixed."""
     directions, table = fit.loadings[:, 1:], fit.table
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.where(cells > 0, cells / table, 0.0)

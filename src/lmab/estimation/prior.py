@@ -30,7 +30,7 @@ _LEAST_ARMS = 3  # fewer say nothing about what arms are like
 _TELLING, _HARDLY_TOLD = 500, 0.005  # sessions that say how much is told of types, and what makes two types half one
 _TOLD = 0.02  # of a session's type that is known at its end, above which types are no chance
 _NO_PLAYS = 1e-3  # stands for no plays, where the strength would be 0 / 0
-_SOME_ARMS, _MANY_ARMS = 100, 500  # arms that are many where the log is large, and that are many of any log
+_SOME_ARMS, _MANY_ARMS = 100, 500  # arms that are many if the log is large, and that are many of any log
 _FEW_CHAINS, _SHORT_BURN, _FEW_KEPT, _SHORT_THIN = 2, 20, 8, 2
 _LARGE = 300_000  # steps above which fewer chains have to do; for draws, an arm counts as 100 steps
 _ALPHAS = np.exp(np.linspace(np.log(0.3), np.log(1000.0), 50))  # how much alike groups may be
@@ -41,7 +41,7 @@ _LOOKED_AT = 20_000  # sessions that tell the weights of groups, where the rewar
 
 
 def unlearnable(log: Log) -> str | None:
-    """Why nothing can be learned about what arms are like here; None: it can."""
+    """Return why nothing can be learned about what arms are like here; None: it can."""
     n_played = int((log.sessions.plays > 0).sum())
     if n_played < _LEAST_ARMS:
         return f"{n_played} of the arms were played, and what arms are like takes at least {_LEAST_ARMS}"
@@ -52,9 +52,9 @@ def unlearnable(log: Log) -> str | None:
 
 
 def many_arms(log: Log) -> bool:
-    """Whether averages over the arms need fewer and shorter chains, and climbs may leave more open.
+    """Return whether averages over the arms need fewer and shorter chains, and climbs may leave more open.
 
-    More than 500 arms are many, and more than 100 are where the log has more than 300,000 steps, because a pass over
+    More than 500 arms are many, and more than 100 are if the log has more than 300,000 steps, because a pass over
     it takes long, and few sessions would not tell as many parameters.
     """
     n_arms = log.sessions.n_arms
@@ -62,7 +62,7 @@ def many_arms(log: Log) -> bool:
 
 
 def learn(log: Log, bandit: LatentBandit, sweeps: int, rng: np.random.Generator, threads: int | None = None) -> Prior:
-    """The prior of every arm, from chains of `sweeps` sweeps that start at `bandit`, a fit to the log."""
+    """Return the prior of every arm, from chains of `sweeps` sweeps that start at `bandit`, a fit to the log."""
     keep = min(_KEEP, -(-sweeps // 4))
     thin = max(min(sweeps // (2 * keep), 3), 1)
     chains, burn = _CHAINS, max(sweeps - keep * thin, 0)
@@ -81,11 +81,11 @@ class Schedule:
     burn: int = 120  # sweeps thrown away
     keep: int = 20  # draws kept of each chain
     thin: int = 3  # sweeps per draw
-    frees: bool = False  # whether arms need not be alike, from half of the burn-in on, where sessions tell their type
+    frees: bool = False  # whether arms need not be alike, from half of the burn-in on, if sessions tell their type
 
     @classmethod
     def of(cls, log: Log, n_draws: int) -> Schedule:
-        """About `n_draws` draws, from fewer and shorter chains where a sweep takes long."""
+        """About `n_draws` draws, from fewer and shorter chains if a sweep takes long."""
         work = log.sessions.n_steps + 100 * log.sessions.n_arms
         chains, burn = (5, 120) if work <= _LARGE else (3, 60)
         return cls(chains, burn, -(-n_draws // chains))
@@ -99,7 +99,7 @@ class Draws:
     rewards: tuple[Any, ...]  # Rewards of each model, of the log's family.
     prior: Prior
     groups: Float[Array, "B G M"] | None = None  # weights of each group of people
-    leaving: tuple[Any, ...] | None = None  # of each model, where types leave differently
+    leaving: tuple[Any, ...] | None = None  # of each model, if types leave differently
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -142,9 +142,9 @@ def run(
 
 
 def _alone(weights: Float[Array, "B M"], told: Float[Array, "B"]) -> float:
-    """How far the types are one: 1 where one has all the weight, or where sessions do not tell types apart at all.
+    """How far the types are one: 1 where one has all the weight, or if sessions do not tell types apart at all.
 
-    It is 0 where sessions tell which type they are of, and the weights are as even as those of two types.
+    It is 0 if sessions tell which type they are of, and the weights are as even as those of two types.
     """
     even = 1 - np.maximum(2 - 1 / (weights**2).sum(axis=1), 0.0)
     return float(1 - (even * told**2 / (told**2 + _HARDLY_TOLD**2)).mean())
@@ -231,7 +231,7 @@ class GroupWeights:
         chances = np.exp(logs - logs.max())
         self.alpha = float(rng.choice(_ALPHAS, p=chances / chances.sum()))
         own = self.alpha * base
-        # How often a type was drawn anew from the common weights: once where it occurs, and then ever less often.
+        # How often a type was drawn anew from the common weights: once if it occurs, and then ever less often.
         anew = (counts > 0) + rng.poisson(
             np.maximum(own * (digamma(own + counts) - digamma(own)) - 1, 0) * (counts > 1)
         )
@@ -267,5 +267,5 @@ def draw_models(
     schedule: Schedule,
     chain: Callable[[], Chain] | None = None,
 ) -> Draws:
-    """Models that the log could have come from, by chains that start at `bandit`."""
+    """Return models that the log could have come from, by chains that start at `bandit`."""
     return run(log, bandit, rng=rng, schedule=schedule, chain=chain)

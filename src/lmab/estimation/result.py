@@ -50,7 +50,7 @@ class Progress:
     stage: str  # "starts", "climb", "polish", or "3 types: climb" and the like
     iteration: int
     max_iterations: int
-    log_likelihood: float  # Log-likelihood of the best so far (plus log prior, where there is one).
+    log_likelihood: float  # Log-likelihood of the best so far (plus log prior, if there is one).
 
 
 Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
@@ -285,10 +285,10 @@ class Estimate:
     encoded: Log | None = field(repr=False)  # the encoded log; None: loaded from a file
     bins: Bins | None = None  # how continuous rewards were cut before the fit; a policy for `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of types was chosen
-    check: Check | None = None  # how well held-out sessions are predicted; None where this was not checked
+    check: Check | None = None  # how well held-out sessions are predicted; None if this was not checked
     fingerprint: Fingerprint | None = field(repr=False, default=None)  # Fingerprint of the log; None: see `encoded`.
-    known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
-    learned: Prior | None = field(default=None, repr=False)  # Prior of every arm, where it was learned.
+    known_scale: bool = False  # whether the scale of normal rewards was given; needed if the log is not here
+    learned: Prior | None = field(default=None, repr=False)  # Prior of every arm, if it was learned.
     factors: Factors | None = field(default=None, repr=False)  # Where types and arms of a traits model lie.
     known: tuple[float, float] | None = None  # what features gain on held-out sessions, and its standard error
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
@@ -436,7 +436,7 @@ class Estimate:
         return card("Estimate", rows)
 
     def require_log(self) -> Log:
-        """The encoded log; raises where the estimate was loaded from a file."""
+        """Return the encoded log; raises where the estimate was loaded from a file."""
         if self.encoded is None:
             raise InvalidArgument(
                 f"estimate must have its log for this, but files hold no log: give estimate.with_log(sessions) the "
@@ -492,7 +492,7 @@ class Estimate:
             raise InvalidArgument(f"sessions must have the feature {unknown[0]!r} of the fit, got {known}")
 
     def without_rare(self, sessions: Sessions | Packed) -> Sessions | Packed:
-        """The log without the steps of the arms that were left out of the fit, where it has any."""
+        """Return the log without the steps of the arms that were left out of the fit, if it has any."""
         if not self.left_out or isinstance(sessions, Packed) or self.bandit.arm_labels is None:
             return sessions
         names, rare = sessions.arm_labels or range(sessions.n_arms), set(self.left_out)
@@ -526,7 +526,7 @@ class Estimate:
 
     @property
     def law_of_arms(self) -> Any:
-        """What an arm of which nothing is known pays, for `LatentBandit.with_arms`; None where no law was learned.
+        """What an arm of which nothing is known pays, for `LatentBandit.with_arms`; None if no law was learned.
 
         Examples:
             >>> import lmab
@@ -543,7 +543,7 @@ class Estimate:
 
     @with_one_blas_thread
     def information(self, sessions: Sessions | Packed | None = None, *, backend: Any = None) -> Information:
-        """The observed information about the bandit, including that of the prior (Louis' identity).
+        """Return the observed information about the bandit, including that of the prior (Louis' identity).
 
         The pass over a packed log runs on `backend`, as for `lmab.fit`, with the same bits.
         """
@@ -628,7 +628,7 @@ _PARTS: files.Makers = {
 
 
 def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: bool) -> Log:
-    """The log, encoded as for the fit of `bandit`."""
+    """Return the log, encoded as for the fit of `bandit`."""
     from .families import observe  # Whoever loads a policy and plays it fits nothing.
 
     rewards = bandit.rewards

@@ -53,7 +53,7 @@ _STAY = 0.5  # The value of `keep` from which it is learned.
 
 
 def grouped(log: Log, groups: Integer[Array, "N"], n_groups: int) -> Log | None:
-    """The log with the group of each session as a code in front of it; None: its family has no such codes."""
+    """Return the log with the group of each session as a code in front of it; None: its family has no such codes."""
     if log.family != Categorical.family or log.values is None:
         return None
     beside = Beside.of(CodeBlock(FeatureWeights.name, n_groups, groups))
@@ -171,11 +171,11 @@ class Task:
         return self.log.bandit(model, self.n_types)
 
     def scores(self, fitted: Fitted, design: Design, softened: bool = False) -> Float[Array, "N"]:
-        """log-likelihood of each session, after the person's earlier ones where persons come back."""
+        """log-likelihood of each session, after the person's earlier ones if persons come back."""
         return self._walk(fitted, design, softened)[0]
 
     def without_each(self, fitted: Fitted, design: Design) -> Iterator[tuple[str, Float[Array, "N"]]]:
-        """The name of each column, and the scores where it is not known."""
+        """Return the name of each column, and the scores if it is not known."""
         like, scales = self._likelihoods(fitted, True)
         logits = design.x @ fitted.coefficients
         for term, block in zip(design.terms, design.blocks, strict=True):
@@ -183,7 +183,7 @@ class Task:
             yield term.name, self._scored(like, weights, design.groups, fitted.keep)[0] + scales
 
     def informed(self, fitted: Fitted, design: Design) -> float:
-        """How much a session tells about the prior: the variance of what its posterior adds to its weights."""
+        """Return how much a session tells about the prior: the variance of what its posterior adds to its weights."""
         _, posterior, weights = self._walk(fitted, design, False)
         return float(((posterior - weights[design.groups]) ** 2).mean()) * self.n_types / max(self.n_types - 1, 1)
 
@@ -206,7 +206,7 @@ class Task:
     def _scored(
         self, like: Float[Array, "N M"], weights: Float[Array, "G M"], groups: Integer[Array, "N"], keep: float | None
     ) -> tuple[Float[Array, "N"], Float[Array, "N M"]]:
-        """The log of each session's probability, less its scale, and its posterior."""
+        """Return the log of each session's probability, less its scale, and its posterior."""
         edges = self.edges if keep is not None else np.arange(len(self) + 1)
         logs, posterior, fresh = np.empty(len(self)), np.empty_like(like), np.empty_like(weights)
         kernel("em").returning(like, edges, weights, groups, keep or 0.0, posterior, fresh, np.empty(2), logs)
@@ -215,7 +215,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A prior over types, and the rows of the codes where types were learned with it."""
+    """A prior over types, and the rows of the codes if types were learned with it."""
 
     design: Design
     coefficients: Float[Array, "D M"]
@@ -230,7 +230,7 @@ def _left(task: Task, tolerance: float) -> float:
 def search(
     task: Task, design: Design, first: Sequence[Fitted], *, learned: bool, tolerance: float, rng: np.random.Generator
 ) -> tuple[Fitted, Climb]:
-    """The best fit from several starts, which compete on a sample where the log is large; the ridge may be learned."""
+    """The best fit from several starts, which compete on a sample if the log is large; the ridge may be learned."""
     pilot, own = task, design
     if len(task) > 2 * _PILOT:
         rows = _sample(task, _PILOT, rng)
@@ -268,7 +268,7 @@ def _first_ridge(task: Task, design: Design, base: Fitted) -> Design:
 
 
 def _sample(task: Task, size: int, rng: np.random.Generator) -> Integer[Array, "n"]:
-    """All sessions of some persons, about `size` of them."""
+    """Return all sessions of some persons, about `size` of them."""
     n_persons = len(task.edges) - 1
     drawn = np.zeros(n_persons, bool)
     drawn[sample_rows(n_persons, max(size * n_persons // len(task), 1), rng)] = True
@@ -281,7 +281,7 @@ class Gain:
 
     mean: float
     stderr: float
-    columns: dict[str, float]  # what is lost where a column is not known
+    columns: dict[str, float]  # what is lost if a column is not known
 
     @property
     def clear(self) -> bool:
@@ -317,7 +317,7 @@ def gain_of(task: Task, design: Design, refit: Refit, base: Fitted, rng: np.rand
 
 
 def _again(task: Task, fitted: Fitted, rows: Integer[Array, "n"]) -> Fitted:
-    """The fit, climbed again on some of the sessions."""
+    """Return the fit, climbed again on some of the sessions."""
     own = (task if fitted.keep is not None else task.strangers).part(rows)
     design = fitted.design.part(rows)
     done = climb(
@@ -334,11 +334,11 @@ class Learned:
     type_prior: TypePrior | None  # None: what is known before a session tells nothing about it
     log_likelihood: float
     n_more: int  # parameters of the prior beyond the weights
-    trace: tuple[float, ...]  # the objective after every map, where types were learned too
+    trace: tuple[float, ...]  # the objective after every map, if types were learned too
     converged: bool
     sentences: tuple[str, ...]  # what was kept and what not, and why
     doubts: tuple[str, ...]  # what a reader should look at
-    gain: Gain | None = None  # of the features on held-out sessions, where they were kept and sessions held out
+    gain: Gain | None = None  # of the features on held-out sessions, if they were kept and sessions held out
     candidates: tuple[Candidate, ...] = ()  # that were compared on held-out sessions
 
 
@@ -353,7 +353,7 @@ def learn(
     rng: np.random.Generator,
     passes: Passes,
 ) -> Learned | None:
-    """The prior over types of a log with features or persons; None where it has neither, or there is one type.
+    """Return the prior over types of a log with features or persons; None if it has neither, or there is one type.
 
     Args:
         encoded: the log.
@@ -457,7 +457,7 @@ def feature_gains(
 
 
 def _looked_at(features: Features, rng: np.random.Generator) -> Features:
-    """Those of all sessions, or of many drawn ones, from which columns are described."""
+    """Return those of all sessions, or of many drawn ones, from which columns are described."""
     n = len(features.rows)
     return features if n <= _DESCRIBED else features.take(sample_rows(n, _DESCRIBED, rng))
 
@@ -476,7 +476,7 @@ class _Settings:
 def _tried(
     task: Task, design: Design, base: Fitted, settings: _Settings
 ) -> tuple[Fitted, Climb | None, str, Gain | None]:
-    """The fit with a design, or `base` where that is not worse; what is said about it, and what it gains held out.
+    """The fit with a design, or `base` if that is not worse; what is said about it, and what it gains held out.
 
     Shrunk fits are compared on held-out persons, those of maximum likelihood by Schwarz's criterion.
     """
@@ -520,7 +520,7 @@ def _tried(
 def _task(
     log: Sessions, encoded: Log, bandit: LatentBandit, arm_prior: Prior | None, passes: Passes
 ) -> tuple[Task, Integer[Array, "N"]]:
-    """The log with the sessions of a person one after the other, and their order."""
+    """Return the log with the sessions of a person one after the other, and their order."""
     persons = np.arange(len(log)) if log.persons is None else person_numbers(log.persons)
     order = np.argsort(persons, kind="stable")
     if arm_prior is not None:
@@ -531,7 +531,7 @@ def _task(
 
 
 def _plain(task: Task, bandit: LatentBandit, encoded: Log) -> Fitted:
-    """The fit that knows nothing before a session."""
+    """Return the fit that knows nothing before a session."""
     design = Design.of((), None, len(task), ridge=0.0)
     logs = np.log(np.maximum(bandit.weights, 1e-12))[None]
     rows = None if task.given else encoded.pack(bandit)[0, 1:, : bandit.n_types]
@@ -619,7 +619,7 @@ def _likelihoods(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N M
 
 
 def _some(log: Sessions, size: int, rng: np.random.Generator) -> Integer[Array, "n"]:
-    """All sessions of some persons, about `size` of them, in their order."""
+    """Return all sessions of some persons, about `size` of them, in their order."""
     persons = np.arange(len(log)) if log.persons is None else person_numbers(log.persons)
     n_persons = int(persons.max()) + 1
     drawn = np.zeros(n_persons, bool)
