@@ -144,8 +144,20 @@ def test_a_version_of_very_long_sessions_is_warmed_by_a_few_steps():
         def observe(self, state, arm, reward):
             return state + 1
 
-        def tell(self, state, arm, reward):
+        def tell(self, state, arm, reward, step):
             return state
 
     Version("v", Counting(), 10**9, True, LABELS, None, None).warm()
     assert acted[-1] == 99
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_policy_whose_rewards_depend_on_the_step_is_served(tmp_path, repeats):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.3, 0.5], [0.2, 0.8, 0.5]], step_effects=[0.0, -1.0, -2.0])
+    plan = lmab.plan(bandit, horizon=3, repeats=repeats)
+    version = read_version(file_of(plan, tmp_path), Defaults()).warm()
+    compact = version.compact
+    late = compact.tell(compact.observe(compact.observe(compact.start(), 0, None), 1, 1.0), 0, 0.0, step=0)
+    at_once = compact.observe(compact.observe(compact.start(), 0, 0.0), 1, 1.0)
+    np.testing.assert_allclose(compact.belief(late), compact.belief(at_once), rtol=1e-12)
+    assert compact.act(late) == compact.act(at_once) == plan.policy.act_on([(0, 0.0), (1, 1.0)])

@@ -77,7 +77,7 @@ class Version:
                 compact.act(state, np.ones(len(self.labels), bool))
                 state = compact.observe(state, arm, value)
             compact.start(history=[(0, value)])
-            compact.tell(compact.observe(compact.start(), 0, None), 0, value)
+            compact.tell(compact.observe(compact.start(), 0, None), 0, value, step=0)
         return self
 
 
