@@ -20,7 +20,7 @@ from lmab import parallel
 from lmab.cli import fit as command
 from lmab.cli.app import app
 from lmab.cli.options import Columns, Missing
-from lmab.data import sealing
+from lmab.data import packing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidData
 
 RUNNER = CliRunner()
@@ -36,8 +36,8 @@ def run(*arguments):
 
 @pytest.fixture
 def log(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(sealing, "PARTITION", 1000)
-    monkeypatch.setattr("lmab.data.log_files.BATCH", 300)
+    monkeypatch.setattr(packing, "PARTITION", 1000)
+    monkeypatch.setattr("lmab.data.loading._ROWS", 300)
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.5]])
     made = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=900, horizon=4, rng=rng)
     table = {

@@ -63,7 +63,7 @@ MISSING = {
 def test_missing_rewards_stop_by_default_and_the_message_has_the_remedy(make):
     with pytest.raises(
         InvalidData,
-        match=r"missing value in row 1: leave such steps out \(missing='drop', --missing drop\) or",
+        match=r"missing value in row 1 \(2 in all\): leave such steps out \(missing='drop', --missing drop\) or",
     ):
         Sessions.from_frame(make(MISSING), **COLUMNS)
 
@@ -233,7 +233,7 @@ def test_an_unknown_arm_is_told_with_its_row_and_the_arms_that_are_known():
 
 
 def test_text_in_many_batches_is_one_dictionary(monkeypatch):
-    monkeypatch.setattr("lmab.data.columns._TEXTS", 2)
+    monkeypatch.setattr("lmab.data.loading._ROWS", 2)
     names = ["q", "b", "q", "z", "a", "b", "c", "a", "z"]
     parts = [
         pa.table({"e": names[k : k + 2], "a": names[k : k + 2], "r": np.arange(k, min(k + 2, 9), dtype=float)})

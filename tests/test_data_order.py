@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seeds import generator
 
 import lmab
-from lmab.data.ingest import UNORDERED, numbers_in
+from lmab.data.loading import UNORDERED
 from lmab.estimation import assumptions
 from lmab.estimation.log_summary import LogSummary
 
@@ -72,12 +72,6 @@ def test_files_have_the_order_of_frames(tmp_path, suffix):
 @given(st.permutations(range(12)))
 def test_unpadded_numbers_have_the_order_of_numbers(numbers):
     assert read([f"v{number}" for number in numbers]).in_time().arms.tolist() == np.argsort(numbers).tolist()
-
-
-def test_numbers_in_texts():
-    assert numbers_in(["u1-7", "u1-10"]) == [(1, 7), (1, 10)]
-    assert numbers_in(["u1-7", "u1-"]) is None
-    assert numbers_in(["ann"]) is None
 
 
 def test_parts_and_sums_keep_the_order():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.data import sealing
+from lmab.data import packing
 from lmab.data.packed import Cutting
 from lmab.errors import InvalidArgument, InvalidFile
 
@@ -23,15 +23,15 @@ def log(rng):
 
 @pytest.fixture
 def packed(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(sealing, "PARTITION", 100)
-    monkeypatch.setattr("lmab.data.packing._STEPS", 30)
+    monkeypatch.setattr(packing, "PARTITION", 100)
+    monkeypatch.setattr("lmab.data.packing.STEPS", 30)
     return lmab.pack(log, tmp_path / "packed")
 
 
 def test_it_answers_as_the_log_does(packed, log):
-    assert len(packed.manifest.partitions) == 6
+    assert len(packed.manifest.partitions) == 5
     assert (len(packed), packed.n_steps, packed.n_arms) == (len(log), log.n_steps, log.n_arms)
-    assert repr(packed) == "Packed(200 sessions, 600 steps, 5 arms, 6 partitions)"
+    assert repr(packed) == "Packed(200 sessions, 600 steps, 5 arms, 5 partitions)"
     assert packed[20:170] == log[20:170]
     mask = np.arange(200) % 7 == 1
     assert packed[mask] == log[mask]
@@ -71,7 +71,7 @@ def test_places_of_rewards_between_edges(rng, n_edges):
 @pytest.mark.parametrize("listed", [True, False])
 def test_rewards_that_are_cut_twice(rng, tmp_path, monkeypatch, listed):
     if not listed:
-        monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 3)
+        monkeypatch.setattr("lmab.data.packing.MAX_VALUES", 3)
     log = lmab.Sessions.from_arrays(rng.integers(0, 3, size=(90, 4)), rng.integers(0, 9, size=(90, 4)) / 1.0)
     packed = lmab.pack(log, tmp_path / "packed")
     assert (packed.values is not None) == listed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from lmab.data.tables import read_note, read_table, stacked, write_table
@@ -10,8 +9,10 @@ from lmab.data.tables import read_note, read_table, stacked, write_table
 
 def test_a_table_comes_back_with_its_note(tmp_path):
     path = tmp_path / "t.parquet"
-    write_table(path, pa.table({"a": [1]}), {"rows": 1})
-    assert (read_note(path), read_table(path).to_pydict()) == ({"rows": 1}, {"a": [1]})
+    table = {"a": [1, None], "b": ["x", None], "c": [0.5, None], "d": [None, None], "e": [3, 4]}
+    kinds = {"a": "int", "b": "text", "c": "float", "d": "text", "e": "int"}
+    write_table(path, table, kinds, {"rows": 1, "it's": '"'})
+    assert (read_note(path), read_table(path)) == ({"rows": 1, "it's": '"'}, table)
     assert [one.name for one in tmp_path.iterdir()] == ["t.parquet"]
 
 
@@ -25,5 +26,7 @@ def test_a_file_that_cannot_be_read_is_none(tmp_path, body):
 
 
 def test_columns_of_two_types_are_text():
-    found = stacked(pa.table({"a": [1], "b": ["x"]}), pa.table({"a": ["y"], "c": [0.5]}))
-    assert found.to_pylist() == [{"a": "1", "b": "x", "c": None}, {"a": "y", "b": None, "c": 0.5}]
+    kinds = {"a": "int", "b": "text"}
+    found = stacked({"a": [1], "b": ["x"]}, {"a": ["y"], "c": [0.5]}, kinds)
+    assert found == {"a": [1, "y"], "b": ["x", None], "c": [None, 0.5]}
+    assert kinds == {"a": "text", "b": "text", "c": "float"}

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab.data import sealing
+from lmab.data import packing
 from lmab.data.packed import Partitions
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import log
@@ -41,8 +41,8 @@ def small(monkeypatch):
     monkeypatch.setattr("lmab.estimation.log.SAMPLE", 64)
     monkeypatch.setattr("lmab.estimation.log._HASHED_SESSIONS", 100)
     monkeypatch.setattr("lmab.estimation.log._DRAWN", 300)
-    monkeypatch.setattr("lmab.data.packing._STEPS", 70)
-    monkeypatch.setattr(sealing, "PARTITION", 500)
+    monkeypatch.setattr("lmab.data.packing.STEPS", 70)
+    monkeypatch.setattr(packing, "PARTITION", 500)
 
 
 def made(rng, distinct, n=1500):
@@ -195,7 +195,7 @@ def only_parts(monkeypatch):
 def amounts(request, rng, tmp_path, monkeypatch):
     """A log of 0 and amounts, which its pack lists or not."""
     if not request.param:
-        monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
+        monkeypatch.setattr("lmab.data.packing.MAX_VALUES", 20)
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[3.0, 1.0, 2.0], [1.0, 3.0, 2.0]])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=900, horizon=4, rng=rng)
     log = replace(log, rewards=np.round(np.maximum(log.rewards, 0.0), 1))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import lmab
 from lmab import parallel
-from lmab.data import sealing
+from lmab.data import packing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
 from lmab.estimation.families import observe
 from lmab.estimation.passes import opened, part_edges, spans
@@ -113,8 +113,8 @@ def log(rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.passes._PART", 128)
     monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
-    monkeypatch.setattr(sealing, "PARTITION", 3000)
-    monkeypatch.setattr("lmab.data.packing._STEPS", 500)
+    monkeypatch.setattr(packing, "PARTITION", 3000)
+    monkeypatch.setattr("lmab.data.packing.STEPS", 500)
     monkeypatch.setattr(parallel, "_FAR", 0)
     bandit = lmab.random_bandit(3, 10, rng=rng)
     return lmab.simulate(bandit, lmab.Uniform(10), n_sessions=3000, horizon=5, rng=rng)
@@ -168,7 +168,7 @@ def test_information_and_assessments_run_where_they_are_told(log, packed, expect
 @pytest.mark.parametrize("rewards", ["gaussian", "binned"])
 def test_continuous_rewards_run_where_they_are_told(rng, monkeypatch, tmp_path, log, rewards, processes):
     """The fit and its information, on rewards that no list holds."""
-    monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
+    monkeypatch.setattr("lmab.data.packing.MAX_VALUES", 20)
     amounts = replace(log, rewards=log.rewards + rng.standard_normal(log.n_steps))
     packed = lmab.pack(amounts, tmp_path / "amounts")
     assert packed.values is None

@@ -20,8 +20,6 @@ from lmab.cli.compare import _labels
 from lmab.cli.options import Columns, _relabelled
 from lmab.data.features import _untyped, person_values, require_endings
 from lmab.data.log_files import Places
-from lmab.data.rows import _person_ids
-from lmab.data.sealing import writing
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 from lmab.estimation import EM, MomentMatching
 from lmab.estimation.families import observe
@@ -429,7 +427,7 @@ def test_texts_that_are_numbers_become_numbers_and_gaps_stay(text):
 
 
 def test_rewards_of_a_packed_log_that_are_not_listed_are_found_in_its_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
+    monkeypatch.setattr("lmab.data.packing.MAX_VALUES", 20)
     log = replace(LOG, rewards=np.arange(LOG.n_steps) / 7)
     packed = lmab.pack(log, tmp_path / "packed")
     assert packed.values is None
@@ -448,19 +446,6 @@ def test_rows_in_any_order_are_packed_with_their_propensities(tmp_path):
     found = lmab.pack(tmp_path / "log.csv", tmp_path / "packed", step="at", propensity="chance").load()
     chances = {tuple(one) for one in found.propensities.reshape(2, 2).tolist()}
     assert chances == {(0.75, 0.5), (0.25, 0.125)}
-
-
-def test_a_disk_that_fails_says_what_to_do(tmp_path):
-    with (
-        pytest.raises(InvalidFile, match=r"cannot write here: .*full; nothing half-written is ever read"),
-        writing(tmp_path),
-    ):
-        raise OSError("the disk is full")
-
-
-def test_persons_that_are_integers_are_their_own_ids():
-    found = _person_ids(np.array([3, 1], np.int32), None)
-    assert (found.dtype, found.tolist()) == (np.int64, [3, 1])
 
 
 @pytest.mark.parametrize(("w_min", "least"), [(None, 0.5), (0.2, 0.2)])

@@ -245,44 +245,32 @@ def test_mucb_knows_nothing_of_people_and_takes_late_rewards():
 # columns
 
 
-def test_columns_of_several_files_take_the_type_of_the_first_with_values():
-    import pyarrow as pa
-
-    found = columns._one_type([pa.array([None, None]), pa.array([1.5, None]), pa.array([2.5])])
-    assert found.type == pa.float64()
-    assert found.to_pylist() == [None, None, 1.5, None, 2.5]
-    empty = columns._one_type([pa.array([None], pa.float64()), pa.array([None], pa.string())])
-    assert (empty.type, empty.to_pylist()) == (pa.float64(), [None, None])
-
-
 @pytest.mark.parametrize(
     ("values", "kind", "plain"),
     [
-        ([True, False, None], "bool_", [1.0, 0.0, None]),
-        ([1, 2, None], "int8", [1.0, 2.0, None]),
+        ([True, False, None], "bool_", [1.0, 0.0, np.nan]),
+        ([1, 2, None], "int8", [1.0, 2.0, np.nan]),
         ([2**60 + 1], "int64", [float(2**60)]),
         ([1.5], "float32", [1.5]),
         (["a", None], "large_string", ["a", None]),
     ],
 )
-def test_values_of_all_kinds_become_numbers_or_text(values, kind, plain):
+@pytest.mark.parametrize("encoded", [False, True])
+def test_values_of_all_kinds_become_numbers_or_text(values, kind, plain, encoded):
     import pyarrow as pa
 
     given = pa.array(values, getattr(pa, kind)())
-    assert columns._plain(given).to_pylist() == plain
-    assert columns._plain(given.dictionary_encode()).to_pylist() == plain
-    codes, listed = columns.coded_values("x", given)
-    assert [listed[code] for code in codes] == plain
-    assert listed[-1] is None
+    rows = {"session": range(len(values)), "arm": [0] * len(values), "reward": [1.0] * len(values)}
+    table = pa.table({**rows, "x": given.dictionary_encode() if encoded else given})
+    found = lmab.Sessions.from_frame(table, features=["x"]).features["x"]
+    assert repr(found.tolist()) == repr(plain)
 
 
-def test_numbers_in_text_are_numbers_where_all_are():
+def test_a_feature_of_lists_is_refused():
     import pyarrow as pa
 
-    assert columns._as_numbers(pa.array(["1", "2.5"])).to_pylist() == [1.0, 2.5]
-    assert columns._as_numbers(pa.array(["1", "x"])).to_pylist() == ["1", "x"]
-    with pytest.raises(InvalidData, match="column 'x' must hold text or numbers: "):
-        columns.coded_values("x", pa.array([[1], [2]]))
+    with pytest.raises(InvalidData, match="column 'x' must hold text or numbers"):
+        lmab.Sessions.from_frame(pa.table({"session": [0], "arm": [0], "reward": [1], "x": [[1]]}), features=["x"])
 
 
 def test_ids_of_persons():

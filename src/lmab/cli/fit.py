@@ -289,8 +289,8 @@ def _require_types(
 ) -> None:
     if number != 1 and sessions.horizon == 1:
         raise InvalidData(
-            f"column {columns.session!r} gives every session one step, but types can be estimated only from sessions "
-            f"of two or more steps; name the column of the session with --session, or use --types 1"
+            f"column {columns.session or 'session'!r} gives every session one step, but types can be estimated only "
+            f"from sessions of two or more steps; name the column of the session with --session, or use --types 1"
         )
     if isinstance(sessions, Packed):
         many = sessions.values is None or len(sessions.values) > MAX_VALUES

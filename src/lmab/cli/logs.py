@@ -156,16 +156,23 @@ def pack(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write, a new one.")],
     columns: Columns = COLUMNS,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory for sorting, such as 2GB [default: a quarter of the machine's].")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print the query of the log, and write nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a log that is larger than memory into a folder, which `lmab fit` reads in place.
 
-    If the command was stopped or killed, it continues when it is run again.
+    A command that was stopped leaves nothing behind; run it again.
 
     Example: lmab pack logs -o packed --session session --arm item
     """
+    if explain:
+        say(columns.query(log))
+        return
     with collected_warnings() as remarks:
-        packed = columns.pack(log, output)
+        packed = columns.pack(log, output, memory)
     for text in remarks:
         remark(text)
     n_partitions = len(packed.manifest.partitions)

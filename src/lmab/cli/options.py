@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import typer
 
-from ..data.ingest import MISSING
+from ..data.loading import COPIES, MISSING, explained
 from ..data.log_files import is_log
 from ..data.packed import Packed, is_packed
 from ..data.packing import pack
@@ -31,13 +31,17 @@ from .output import collected_warnings, note, remark, say
 
 Missing = StrEnum("Missing", {name: name for name in MISSING})  # type: ignore[misc]
 _ERROR = Missing("error")
+Copies = StrEnum("Copies", {name: name for name in COPIES})  # type: ignore[misc]
+_KEEP = Copies("keep")
 
 
 @dataclass(frozen=True)
 class Columns:
     """The names of the columns of a log, and how to read it; the annotation of a field is the option that sets it."""
 
-    session: Annotated[str, typer.Option("--session", help="Column of the session's id.")] = "session"
+    session: Annotated[str | None, typer.Option("--session", help="Column of the session's id [default: session].")] = (
+        None
+    )
     arm: Annotated[str, typer.Option("--arm", help="Column of the arm that was played.")] = "arm"
     reward: Annotated[str, typer.Option("--reward", help="Column of the reward.")] = "reward"
     step: Annotated[
@@ -60,7 +64,8 @@ class Columns:
         typer.Option("--limit", help="Maximum length of a session in the log; visitors left shorter sessions.", min=1),
     ] = None
     time: Annotated[
-        str | None, typer.Option("--time", help="Column of the time of an event: pauses separate sessions.")
+        str | None,
+        typer.Option("--time", help="Column of times: of sessions' starts with --session, of events with --person."),
     ] = None
     gap: Annotated[str, typer.Option("--gap", help="Pause that ends a session of a person: 90s, 30m, 2h, 1d.")] = "30m"
     at_most: Annotated[
@@ -69,9 +74,12 @@ class Columns:
             "--at-most", help="Keep this many first steps of each session (of the arms that are kept).", min=1
         ),
     ] = None
-    missing: Annotated[Missing, typer.Option("--missing", help="Steps without a reward: error, drop, or zero.")] = (
-        _ERROR
-    )
+    missing: Annotated[
+        Missing, typer.Option("--missing", help="Steps without reward or arm: error, drop, or zero (rewards).")
+    ] = _ERROR
+    copies: Annotated[
+        Copies, typer.Option("--copies", help="Rows that repeat an earlier row: keep, drop, or error.")
+    ] = _KEEP
     encoding: Annotated[str, typer.Option("--encoding", help="Encoding of text files.")] = "utf-8"
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)  # names that the command line gave
     stored: frozenset[str] = field(default=frozenset(), compare=False, repr=False)  # names that were taken from a model
@@ -86,7 +94,9 @@ class Columns:
         known: dict[str, Any] = dict(model.columns) if isinstance(model, Estimate) else {}
         if "missing" in known:
             known["missing"] = Missing(known["missing"])
-        if self.given & {"session", "step", "ended", "limit"}:
+        if "copies" in known:
+            known["copies"] = Copies(known["copies"])
+        if self.given & {"session", "step", "ended", "limit"} and "session" not in known:
             known = {name: value for name, value in known.items() if name not in ("time", "gap")}
         elif "time" in self.given:
             known = {name: value for name, value in known.items() if name not in ("session", "step", "ended", "limit")}
@@ -119,23 +129,27 @@ class Columns:
         """Open the log at `path`; a packed log stays in its files."""
         return self.read(path) if _packed_folder(path) is None else self._opened(path[0])
 
-    def pack(self, path: list[Path], folder: Path) -> Packed:
+    def pack(self, path: list[Path], folder: Path, memory: str | None = None) -> Packed:
         """Pack the log at `path` into a folder."""
-        shared = self._shared(None)
-        if self._by_events:
-            return pack(path, folder, person=self.person, time=self.time, gap=self.gap, **shared)
-        return pack(path, folder, session=self.session, step=self.step, **shared, **self._of_sessions)
+        return pack(path, folder, memory=memory, **self._named, **self._shared(None))
+
+    def query(self, path: list[Path]) -> str:
+        """Return the query that turns the log at `path` into sessions."""
+        return explained(path, **self._named, **self._shared(None))
 
     def _read(self, path: Path | list[Path], labels: tuple[str | int, ...] | None) -> Sessions:
         folder = _packed_folder(path)
         if folder is not None:
             return _relabelled(self._opened(folder).load(), labels)
-        shared = self._shared(labels)
+        return Sessions.read(path, **self._named, **self._shared(labels))
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """The options of which sessions are made."""
         if self._by_events:
-            assert self.person is not None
-            assert self.time is not None
-            return Sessions.from_events(path, person=self.person, time=self.time, gap=self.gap, **shared)
-        return Sessions.read(path, session=self.session, step=self.step, **shared, **self._of_sessions)
+            return {"person": self.person, "time": self.time, "gap": self.gap}
+        names = ("session", "step", "person", "ended", "limit", "time")
+        return {name: getattr(self, name) for name in names}
 
     def _opened(self, folder: Path) -> Packed:
         if any(getattr(self, name) != getattr(COLUMNS, name) for name in set(OPTIONS) - self.stored):
@@ -149,19 +163,20 @@ class Columns:
         names = ("arm", "reward", "propensity", "at_most", "encoding")
         features = tuple(name.strip() for name in (self.features or "").split(",") if name.strip())
         shared = {name: getattr(self, name) for name in names}
-        return shared | {"missing": str(self.missing), "arm_labels": labels, "features": features}
-
-    @property
-    def _of_sessions(self) -> dict[str, Any]:
-        return {"person": self.person, "ended": self.ended, "limit": self.limit}
+        return shared | {
+            "missing": str(self.missing),
+            "copies": str(self.copies),
+            "arm_labels": labels,
+            "features": features,
+        }
 
     @property
     def _by_events(self) -> bool:
-        if self.time is None:
+        if self.time is None or self.session is not None:
             return False
         if self.person is None:
-            raise InvalidArgument("--time must be given with --person: sessions are made of both")
-        options = {"--session": "session", "--step": "step", "--ended": "ended", "--limit": "limit"}
+            raise InvalidArgument("--time must be given with --person: sessions are made of both; or with --session")
+        options = {"--step": "step", "--ended": "ended", "--limit": "limit"}
         wrong = [option for option, name in options.items() if getattr(self, name) != getattr(COLUMNS, name)]
         if wrong:
             raise InvalidArgument(f"--person and --time make sessions: do not give {wrong[0]} beside them")

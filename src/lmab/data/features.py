@@ -16,7 +16,6 @@ import numpy as np
 
 from .._shapes import Array, Bool, Integer, Shaped
 from ..errors import InvalidArgument, InvalidData, LmabWarning
-from .columns import as_numpy
 
 ENDED = ("left", "went on", "unknown")  # how a session ended: the person left, we cut it, the log has a limit there
 LEFT, WENT_ON, UNKNOWN = range(3)  # their codes
@@ -196,11 +195,8 @@ def _objects(name: str, values: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
 
 
 def _untyped(name: str, texts: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
-    """Texts as numbers, where all of them are."""
-    import pyarrow as pa
-
-    found = _mostly_numbers(name, pa.array(texts.tolist(), pa.string()))
-    return column_values(name, np.array(found.to_pylist(), object))
+    """Return texts as numbers if all of them are."""
+    return column_values(name, np.array(_mostly_numbers(name, texts.tolist()), object))
 
 
 def _is_missing(value: Any) -> bool:
@@ -255,150 +251,79 @@ def _codes(column: Shaped[Array, "n"]) -> tuple[Integer[Array, "n"], int]:
     return codes, len(numbers)
 
 
-class SessionColumn:
-    """A column of the rows of a log that says something of the whole session, while it is read."""
+def session_values(
+    codes: Integer[Array, "S"], values: Shaped[Array, "v"], offsets: Integer[Array, "N1"], *, last: bool = False
+) -> tuple[Shaped[Array, "N"], Bool[Array, "N"]]:
+    """Return the value of each session, and whether its rows disagree.
 
-    def __init__(self, name: str, *, untyped: bool, ids: bool = False) -> None:
-        self.name = name
-        self._untyped = untyped  # text may stand for numbers
-        self._ids = ids  # Integers are names, every digit of which counts.
-        self._chunks: list[Any] = []
-
-    def add(self, values: Any) -> None:
-        """Add the values of some more rows."""
-        self._chunks.append(values)
-
-    def of_sessions(
-        self, order: Integer[Array, "S"] | None, offsets: Integer[Array, "N1"], *, last: bool = False
-    ) -> tuple[Shaped[Array, "N"], Bool[Array, "N"]]:
-        """The value of each session, as numbers or text, and whether its rows disagree.
-
-        Rows where the value is missing say nothing. With `last` the last row of a session speaks for it.
-        """
-        codes, values = self._coded()
-        codes = codes if order is None else codes[order]
-        if last:
-            return values[codes[offsets[1:] - 1]], np.zeros(len(offsets) - 1, bool)
-        missing = codes == len(values) - 1
-        low = np.minimum.reduceat(codes, offsets[:-1])
-        high = np.maximum.reduceat(np.where(missing, -1, codes), offsets[:-1])
-        return values[low], (high >= 0) & (low != high)
-
-    def _coded(self) -> tuple[Integer[Array, "S"], Shaped[Array, "v"]]:
-        """A code per row, and the values, the last of which is the missing one."""
-        import pyarrow as pa
-
-        try:
-            parts = [_plain(chunk, ids=self._ids) for chunk in self._chunks]
-            known = pa.chunked_array(parts) if len({part.type for part in parts}) == 1 else _one_type(parts)
-            encoded = known.combine_chunks().dictionary_encode()
-        except pa.ArrowException as error:
-            problem = str(error).splitlines()[0]
-            raise InvalidData(f"column {self.name!r} must hold text or numbers in all files: {problem}") from None
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        texts = encoded.dictionary
-        if self._untyped and pa.types.is_string(texts.type):
-            texts = _as_ids(texts) if self._ids else _mostly_numbers(self.name, texts)
-        listed = np.array([*(None if _is_missing(one) else one for one in texts.to_pylist()), None], object)
-        codes = as_numpy(encoded.indices.fill_null(len(texts))).astype(np.int64)
-        codes[np.array([one is None for one in listed])[codes]] = len(texts)
-        return codes, listed if self._ids else column_values(self.name, listed)
+    A missing value, the last of the values, agrees with any other. With `last` the last row of a session decides.
+    """
+    if last:
+        return values[codes[offsets[1:] - 1]], np.zeros(len(offsets) - 1, bool)
+    missing = codes == len(values) - 1
+    low = np.minimum.reduceat(codes, offsets[:-1])
+    high = np.maximum.reduceat(np.where(missing, -1, codes), offsets[:-1])
+    return values[low], (high >= 0) & (low != high)
 
 
-def coded_values(name: str, values: Any, *, ids: bool = False) -> tuple[Integer[Array, "n"], list[Any]]:
-    """A code for each of some rows, and the values that the codes name: text, numbers, and None for a missing one."""
-    import pyarrow as pa
+def typed_values(name: str, listed: list[Any], *, ids: bool, untyped: bool, words: bool) -> Shaped[Array, "v"]:
+    """Return distinct values as numbers or text, with a missing value at the end.
 
-    try:
-        encoded = _plain(values, ids=ids).dictionary_encode()
-    except pa.ArrowException as error:
-        raise InvalidData(f"column {name!r} must hold text or numbers: {str(error).splitlines()[0]}") from None
-    listed = [None if one is None or one != one else one for one in encoded.dictionary.to_pylist()]
-    codes = as_numpy(encoded.indices.fill_null(len(listed))).astype(np.int64)
-    return codes, [*listed, None]
-
-
-def _plain(values: Any, *, ids: bool = False) -> Any:
-    """Text, numbers and truth values of any type as text or 64-bit numbers; of ids, integers stay integers."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    kind = values.type
-    if pa.types.is_boolean(kind):
-        return values.cast(pa.uint8()).cast(pa.float64())
-    if ids and pa.types.is_integer(kind):
-        return values.cast(pa.int64(), safe=False)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return values.cast(pa.float64(), safe=False)
-    return values.cast(pa.string())
+    Args:
+        name: the column, for messages.
+        listed: the distinct values.
+        ids: whether integers are names, so that every digit counts.
+        untyped: whether text may stand for numbers.
+        words: whether the values are words, such as the ends of sessions.
+    """
+    if untyped and not words:
+        listed = _as_ids(listed) if ids else _mostly_numbers(name, listed)
+    values = np.array([*listed, None], object)
+    return values if ids or words else column_values(name, values)
 
 
-def _one_type(parts: list[Any]) -> Any:
-    """Columns of which some have no values at all, and so no type."""
-    import pyarrow as pa
-
-    kind = next((part.type for part in parts if part.null_count < len(part)), parts[0].type)
-    return pa.chunked_array([part.cast(kind) for part in parts])
-
-
-def _as_numbers(texts: Any) -> Any:
-    """Texts of a file without types as numbers, where all of them are."""
-    import pyarrow as pa
-
-    try:
-        return texts.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return texts
-
-
-def _mostly_numbers(name: str, texts: Any) -> Any:
-    """Return the distinct texts of an untyped file as numbers if all of them are, but for a few words.
+def _mostly_numbers(name: str, texts: list[Any]) -> list[Any]:
+    """Return the distinct texts of an untyped file as numbers if all of them are, except for a few words.
 
     Words such as "unknown" stand for missing values in a column of numbers; as text, each number would become a
     category of its own. A warning names them.
     """
-    import pyarrow as pa
-
-    numbers = _as_numbers(texts)
-    if not pa.types.is_string(numbers.type):
-        return numbers
-    parsed = {text: _parsed(text) for text in texts.to_pylist() if text is not None}
+    parsed = {text: _parsed(text) for text in texts if text is not None}
     words = sorted(text for text, number in parsed.items() if number is None)
-    if not words or len(parsed) - len(words) < _PER_WORD * len(words):
+    if words and len(parsed) - len(words) < _PER_WORD * len(words):
         return texts
-    shown = ", ".join(map(repr, words[:3])) + (", ..." if len(words) > 3 else "")
-    warnings.warn(
-        f"column {name!r} must hold numbers or text, got numbers and {shown}, read as missing: rename the numbers if "
-        f"they are names",
-        LmabWarning,
-        stacklevel=2,
-    )
-    return pa.array([None if text is None else parsed[text] for text in texts.to_pylist()], pa.float64())
+    if words:
+        shown = ", ".join(map(repr, words[:3])) + (", ..." if len(words) > 3 else "")
+        warnings.warn(
+            f"column {name!r} must hold numbers or text, got numbers and {shown}, read as missing: rename the numbers "
+            f"if they are names",
+            LmabWarning,
+            stacklevel=2,
+        )
+    return [None if text is None else parsed[text] for text in texts]
 
 
-def _parsed(text: str) -> float | None:
+def _parsed(text: Any) -> float | None:
     """Return the number that a text stands for; None if it is a word."""
     try:
-        return float(text)
+        return None if "_" in str(text) else float(text)
     except ValueError:
         return None
 
 
-def _as_ids(texts: Any) -> Any:
-    """Texts of a file without types as integers, where all of them are, or are floats that are exact integers."""
-    import pyarrow as pa
-
+def _as_ids(texts: list[Any]) -> list[Any]:
+    """Return texts of an untyped file as integers if all of them are, or are floats that are exact integers."""
     try:
-        return texts.cast(pa.int64())
-    except pa.ArrowInvalid:
-        numbers = _as_numbers(texts)
-    if not pa.types.is_floating(numbers.type):
-        return texts
-    found = numbers.to_numpy(zero_copy_only=False)
-    known = found[~np.isnan(found)]
-    return numbers if ((np.abs(known) < _EXACT) & (known == np.trunc(known))).all() else texts
+        if not any("_" in text for text in texts if text is not None):
+            found = [None if text is None else int(text) for text in texts]
+            if all(one is None or -_WIDEST <= one < _WIDEST for one in found):
+                return found
+    except ValueError:
+        pass
+    numbers = [None if text is None else _parsed(text) for text in texts]
+    known = [number for text, number in zip(texts, numbers, strict=True) if text is not None]
+    exact = all(one is not None and (one != one or (abs(one) < _EXACT and one.is_integer())) for one in known)
+    return numbers if exact else texts
 
 
 def person_values(given: Any, n_sessions: int) -> Shaped[Array, "N"]:

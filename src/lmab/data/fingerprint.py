@@ -8,13 +8,20 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
 from .features import Features, person_ids
-from .ingest import step_numbers
+from .loading import step_numbers
 from .packed import Packed
-from .rows import mixed
 from .sessions import Sessions
 
 _SESSIONS = 1 << 16  # looked at together
 _TABLE = 1 << 18  # words that are kept in a table
+
+
+def mixed(words: Shaped[Array, "*n"]) -> Shaped[Array, "*n"]:
+    """Each word of 64 bits, mixed so that every bit depends on all bits (the mixer of SplitMix64)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 @dataclass(frozen=True)
@@ -100,14 +107,18 @@ def _checksum(sessions: Sessions) -> int:
     """The sum over sessions of a hash of the session's arms and rewards, in their order, and of what else is known."""
     words = _words(step_numbers(sessions.offsets), sessions.arms, sessions.rewards)
     own = np.add.reduceat(words, sessions.offsets[:-1])
-    more = known_words(sessions.features, sessions.persons, sessions.endings)
+    more = known_words(sessions.features, sessions.persons, sessions.endings, sessions.times)
     return int(mixed(own if more is None else own ^ more).sum())
 
 
 def known_words(
-    features: Features | None, persons: Shaped[Array, "N"] | None, endings: Shaped[Array, "N"] | None
-) -> Shaped[Array, "N"] | None:
-    """A word for each session, of its features, person and end; None where the log has none of them."""
+    features: Features | None, persons: Shaped[Array, "N"] | None, endings: Shaped[Array, "N"] | None,
+    times: Float[Array, "N"] | None = None,
+) -> Shaped[Array, "N"] | None:  # fmt: skip
+    """Return a word for each session, of its features, person, end and time; None if the log has none of them.
+
+    Times of persons' sessions do not count: logs of events had fingerprints before they had times.
+    """
     parts = []
     if features is not None:
         parts.append(features.words[features.rows])
@@ -115,6 +126,8 @@ def known_words(
         parts.append(person_ids(persons).astype(np.uint64) + np.uint64(1))
     if endings is not None:
         parts.append(endings.astype(np.uint64) + np.uint64(2))
+    if times is not None and persons is None:
+        parts.append((times + 0.0).view(np.uint64))
     if not parts:
         return None
     found = np.zeros(len(parts[0]), np.uint64)

@@ -1,16 +1,14 @@
-"""Log files: which files a path stands for, their columns in batches, and writing, which replaces a file as a whole.
-
-A file is never in memory as a whole: one batch is, for a file of any size.
-"""
+"""Log files: the files that a path names, their kinds and encodings, notes in our own Parquet files, and writing."""
 
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
-import io
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,145 +16,33 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from ..checks import check_writable
 from ..errors import InvalidArgument, InvalidFile, LmabError, LmabWarning, first_line
-from .columns import Columns, of_session, require_columns
-
-CSV_BLOCK = 1 << 22  # bytes of text parsed at once
-_HEADER = 1 << 16  # bytes in which the header is looked for
-_DELIMITERS = (",", ";", "\t", "|")
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
-
-
-@contextmanager
-def csv_batches(path: Path, columns: Columns, encoding: str) -> Iterator[Iterator[Any]]:
-    """Types are guessed from the first block, except for ids and arms (text) and measured columns (numbers)."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    reading = pa.csv.ReadOptions(block_size=CSV_BLOCK, encoding=known_encoding(encoding))
-    delimiter = delimiter_of(path, columns, encoding)
-    parsing = pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
-    points = (".", ",") if delimiter == ";" else (".",)  # where semicolons separate, commas may stand for points
-    for point in points:
-        guess = pa.csv.ConvertOptions(decimal_point=point)
-        with pa.csv.open_csv(path, read_options=reading, parse_options=parsing, convert_options=guess) as reader:
-            schema = reader.schema
-        names = require_columns(schema.names, columns)
-        if not pa.types.is_string(schema.field(columns["reward"]).type):
-            break
-    named = {role for role in columns if role in ("session", "arm") or of_session(role)}
-    types = {columns[role]: pa.string() for role in named if columns[role]}
-    for role in ("reward", "propensity"):
-        name = columns.get(role)
-        if name is not None and (
-            pa.types.is_integer(schema.field(name).type) or pa.types.is_null(schema.field(name).type)
-        ):
-            types[name] = pa.float64()  # later rows may have decimals
-    converting = pa.csv.ConvertOptions(
-        include_columns=names, column_types=types, strings_can_be_null=True, decimal_point=point
-    )
-    with pa.csv.open_csv(path, read_options=reading, parse_options=parsing, convert_options=converting) as reader:
-        yield iter(reader)
-
-
-def known_encoding(encoding: str) -> str:
-    """The name of an encoding that Python knows; another raises."""
-    import codecs
-
-    try:
-        return codecs.lookup(encoding).name
-    except (LookupError, TypeError):
-        raise InvalidArgument(
-            f"encoding must be the name of a text encoding, such as 'utf-8' or 'latin-1', got {encoding!r}"
-        ) from None
-
-
-def delimiter_of(path: Path, columns: Columns, encoding: str) -> str:
-    """The separator under which the header has the wanted columns, or most columns."""
-    with opened(path) as file:
-        lines = file.read(_HEADER).decode(encoding, errors="replace").lstrip("\ufeff\r\n").splitlines()
-    wanted = {name for name in columns.values() if name is not None}
-
-    def merit(delimiter: str) -> tuple[int, int]:
-        try:
-            names = next(csv.reader(lines[:1], delimiter=delimiter), [])
-        except csv.Error:
-            names = []
-        return len(wanted.intersection(names)), len(names)
-
-    return max(_DELIMITERS, key=merit)  # the first of equals
-
-
-@contextmanager
-def json_batches(path: Path, columns: Columns, encoding: str) -> Iterator[Iterator[Any]]:
-    """One JSON object a line; the types are those of the first block."""
-    with opened(path) as file:
-        yield _json_blocks(file, columns, known_encoding(encoding))
-
-
-def _json_blocks(file: BinaryIO, columns: Columns, encoding: str) -> Iterator[Any]:
-    import pyarrow as pa
-    import pyarrow.json
-
-    schema = None
-    while lines := file.readlines(CSV_BLOCK):
-        block = b"".join(lines)
-        if encoding != "utf-8":
-            block = block.decode(encoding).encode()
-        block = block.removeprefix(b"\xef\xbb\xbf")
-        if not block.strip():
-            continue
-        how = pa.json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
-        )
-        reading = pa.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
-        table = pa.json.read_json(io.BytesIO(block), parse_options=how, read_options=reading)
-        if schema is None:
-            names = require_columns(table.schema.names, columns)
-            schema = pa.schema([_json_field(table.schema.field(name), columns) for name in names])
-            table = table.select(names).cast(schema)
-        yield from table.to_batches()
-
-
-def _json_field(field: Any, columns: Columns) -> Any:
-    """The type of a column in all blocks: integers of measured columns may have decimals in later blocks."""
-    import pyarrow as pa
-
-    if pa.types.is_null(field.type) and any(of_session(role) for role, name in columns.items() if name == field.name):
-        return pa.field(field.name, pa.string())
-    measured = field.name in (columns["reward"], columns.get("propensity"))
-    wide = measured and (pa.types.is_integer(field.type) or pa.types.is_null(field.type))
-    return pa.field(field.name, pa.float64() if wide else field.type)
-
-
-def opened(path: Path) -> BinaryIO:
-    opener: Any = _OPENERS.get(path.suffix.lower(), open)
-    return cast(BinaryIO, opener(path, "rb"))
-
+from .columns import Columns, of_session
+from .engine import NAN, Engine, is_engine_error, literal, quoted, temporary_engine, writable
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-BATCH = 1 << 17  # rows decoded at once
-_METADATA = b"lmab"  # the key of our note in the schema of a Parquet file
-_COMPRESSED = (".gz", ".bz2")
+_HEADER = 1 << 16  # bytes in which the header and a sample of rows are read
+_DELIMITERS = (",", ";", "\t", "|")
+_OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
+_NOTE = "lmab"  # key of our note in the metadata of a Parquet file
 _KINDS = {
     ".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV", ".tsv": "CSV", ".jsonl": "JSON lines",
     ".ndjson": "JSON lines",
 }  # fmt: skip
 _ENDINGS = "must end in .parquet, .pq, .csv, .tsv, .jsonl or .ndjson (text also in .gz or .bz2)"
-_FIRST_LINE = {"CSV": 2, "JSON lines": 1}  # The line of the first row in an editor.
+FULL = re.compile(r"(write|truncate|create).*(file|block)|No space|too large", re.IGNORECASE)  # errors of writing
+_FIRST_LINE = {"CSV": 2, "JSON lines": 1}  # line of the first row in an editor
 
 
 class Note(NamedTuple):
-    """What our own Parquet files say about themselves."""
+    """Content of the note in a Parquet file that this package wrote."""
 
-    columns: dict[str, str]  # more columns, by role: step, propensity, and those that say something of sessions
+    columns: dict[str, str]  # further columns, by role: step, propensity, and columns of sessions
     n_arms: int
     arm_labels: tuple[str | int, ...] | None
 
 
 def listed(paths: Paths) -> list[Path]:
-    """The files that one path or several stand for; a folder stands for the logs in it, in the order of their names."""
-    if hasattr(paths, "columns"):
-        raise InvalidArgument("path must be a file, a folder or several; a data frame is read by Sessions.from_frame")
+    """Return the files that one path or several name; a folder names the logs in it, in the order of their names."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: list[Path] = []
     for path in map(Path, given):
@@ -176,7 +62,7 @@ def listed(paths: Paths) -> list[Path]:
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """Parquet, CSV or JSON lines, by the ending of the name; another ending raises."""
+    """Return Parquet, CSV or JSON lines, by the suffix of the name; raise for another suffix."""
     kind = _kind(path)
     if kind is None:
         raise InvalidFile(f"{os.fspath(path)}: the name of a log {_ENDINGS}")
@@ -184,39 +70,106 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def is_log(path: str | os.PathLike[str]) -> bool:
-    """Whether the name ends as that of a log does."""
+    """Return whether the name has the suffix of a log."""
     return _kind(path) is not None
 
 
 def _kind(path: str | os.PathLike[str]) -> str | None:
     stem, suffix = os.path.splitext(os.fspath(path).lower())
-    if suffix in _COMPRESSED:
+    if suffix in _OPENERS:
         inner = _KINDS.get(os.path.splitext(stem)[1])
         return None if inner == "Parquet" else inner
     return _KINDS.get(suffix)
 
 
-def is_text(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is untyped (CSV, JSON lines): numbers must be parsed."""
-    return kind_of(path) == "CSV"
-
-
 def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Whether a log is written as CSV; a name that ends in neither .csv nor a Parquet suffix raises."""
+    """Return whether a log is written as CSV; raise if the suffix is neither .csv nor that of Parquet."""
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise InvalidFile(f"{os.fspath(path)}: a log that is written must end in .parquet, .pq or .csv")
     return suffix == ".csv"
 
 
+def known_encoding(encoding: str) -> str:
+    """Return the canonical name of an encoding; raise if Python does not know it."""
+    try:
+        return codecs.lookup(encoding).name
+    except (LookupError, TypeError):
+        raise InvalidArgument(
+            f"encoding must be the name of a text encoding, such as 'utf-8' or 'latin-1', got {encoding!r}"
+        ) from None
+
+
+def opened(path: Path) -> BinaryIO:
+    """Return the decompressed content of a text file."""
+    opener: Any = _OPENERS.get(path.suffix.lower(), open)
+    return cast(BinaryIO, opener(path, "rb"))
+
+
+def visible(engine: Engine, path: Path, encoding: str) -> Path:
+    """Return the name under which the engine reads a file, decoded if the engine does not know its encoding."""
+    kind, suffix = kind_of(path), path.suffix.lower()
+    path.stat()
+    if kind == "Parquet" or (encoding == "utf-8" and suffix != ".bz2"):
+        return engine.name_of(path)
+    target = engine.folder / f"text{len(os.listdir(engine.folder))}"
+    with opened(path) as source, target.open("wb") as decoded:
+        decoder = codecs.getincrementaldecoder(encoding)()
+        while block := source.read(1 << 20):
+            decoded.write(decoder.decode(block).encode())
+        decoded.write(decoder.decode(b"", final=True).encode())
+    return target
+
+
+def delimiter_of(path: Path, columns: Columns, encoding: str) -> str:
+    """Return the separator with which the header has the wanted columns, or most columns."""
+    return head(path, columns, encoding)[0]
+
+
+def head(path: Path, columns: Columns, encoding: str) -> tuple[str, list[str], list[list[str]]]:
+    """Return the separator of a CSV file, the names in its header, and rows among the first of the file."""
+    with opened(path) as file:
+        text = file.read(_HEADER).decode(encoding, errors="replace").lstrip("\ufeff\r\n")
+    lines = text.splitlines(keepends=True)
+    wanted = {name for name in columns.values() if name is not None}
+
+    def merit(delimiter: str) -> tuple[int, int]:
+        names = next(csv.reader(lines[:1], delimiter=delimiter), [])
+        return len(wanted.intersection(names)), len(names)
+
+    limit = csv.field_size_limit(_HEADER)
+    try:
+        best = max(_DELIMITERS, key=merit)  # the first of equals
+        rows = list(csv.reader(lines, delimiter=best))
+    except csv.Error:
+        raise InvalidFile(f"{path}: cannot be read as CSV: its header cannot be parsed") from None
+    finally:
+        csv.field_size_limit(limit)
+    return best, [name.strip("\r\n") for name in rows[0]] if rows else [], rows[1:-1] or rows[1:]
+
+
+def json_names(path: Path, encoding: str) -> list[str]:
+    """Return the names in the first objects of a file of JSON lines."""
+    names: dict[str, None] = {}
+    with opened(path) as file:
+        for line in file.readlines(_HEADER):
+            text = line.decode(encoding).removeprefix("\ufeff")
+            if text.strip():
+                row = json.loads(text)
+                if not isinstance(row, dict):
+                    raise ValueError(f"each line must hold one object, got {text.strip()[:40]}")
+                names |= dict.fromkeys(row)
+    return list(names)
+
+
 class Places:
-    """Where the rows of a log come from, for messages: rows of a frame or of Parquet, lines of a text file."""
+    """Names of rows in messages: rows of a frame or of Parquet, lines of a text file."""
 
     def __init__(self) -> None:
         self._starts: list[tuple[int, Path]] = []
 
     def add(self, first: int, path: Path) -> None:
-        """The rows from number `first` on are those of `path`."""
+        """Register the file that holds the rows from number `first` on."""
         self._starts.append((first, path))
 
     def __call__(self, row: int) -> str:
@@ -228,31 +181,9 @@ class Places:
         return text if len(self._starts) == 1 else f"{text} of {path.name}"
 
 
-def batches(files: Sequence[Path], columns: Columns, encoding: str, places: Places, *, skip: int = 0) -> Iterator[Any]:
-    """The record batches of all files, one after the other; Parquet files that end before row `skip` are left out."""
-    n_rows = 0
-    for path in files:
-        places.add(n_rows, path)
-        if n_rows < skip and kind_of(path) == "Parquet" and n_rows + rows_of(path) <= skip:
-            n_rows += rows_of(path)
-            continue
-        with reading(path), _OPEN[kind_of(path)](path, columns, encoding) as found:
-            for batch in found:
-                yield batch
-                n_rows += batch.num_rows
-
-
-def rows_of(path: Path) -> int:
-    """The number of rows of a Parquet file."""
-    import pyarrow.parquet
-
-    with reading(path):
-        return int(pyarrow.parquet.read_metadata(path).num_rows)
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Any error while `path` is read becomes one that names the file."""
+    """Raise every error of reading a file as one that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -260,41 +191,56 @@ def reading(path: Path) -> Iterator[None]:
     except (LmabError, LmabWarning):
         raise
     except Exception as error:  # any file may come in, and its parser may raise any error
-        if path.stat().st_size == 0:
-            raise InvalidFile(f"{path}: empty: a log has the names of its columns and one row per step") from None
-        text = first_line(error)
-        remedy = ""
-        if kind_of(path) != "Parquet" and ("utf" in text.lower() or isinstance(error, UnicodeError)):
-            remedy = ": if it is not in UTF-8, name its encoding, such as latin-1"
-        raise InvalidFile(f"{path}: cannot be read as {kind_of(path)}: {text}{remedy}") from None
+        if is_engine_error(error) and FULL.search(str(error)):
+            raise OSError(described(str(error))) from None
+        raise unreadable(path, error) from None
 
 
-@contextmanager
-def _parquet(path: Path, columns: Columns, encoding: str) -> Iterator[Iterator[Any]]:
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:  # what is read ahead would stay until the end
-        names = require_columns(list(file.schema_arrow.names), columns)
-        yield file.iter_batches(BATCH, columns=names, use_threads=False)  # threads cost a third more than they give
-
-
-_OPEN = {"Parquet": _parquet, "CSV": csv_batches, "JSON lines": json_batches}
+def unreadable(path: Path, error: Exception) -> InvalidFile:
+    """Return the error about a file that cannot be read."""
+    if path.stat().st_size == 0:
+        return InvalidFile(f"{path}: empty: a log has the names of its columns and one row per step")
+    text, remedy = described(str(error)), ""
+    if kind_of(path) != "Parquet" and ("utf" in text.lower() or isinstance(error, UnicodeError)):
+        remedy = ": if it is not in UTF-8, name its encoding, such as latin-1"
+    return InvalidFile(f"{path}: cannot be read as {kind_of(path)}: {text}{remedy}")
 
 
-def note_of(path: Path, columns: Columns) -> Note | None:
-    """The note that `write` stored in the file; None where another program wrote it or other columns are asked for."""
-    import pyarrow.parquet
+def described(text: str) -> str:
+    """Return the reason in a message of the engine, without names and advice of the engine."""
+    line = re.search(r"CSV Error on Line: (\d+)", text)
+    sizes = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text)
+    if sizes and line:
+        return f"line {line[1]} has {sizes[2]} values, and the header names {sizes[1]} columns"
+    if "nicode" in text or "utf-8" in text.lower():
+        where = f" in line {line[1]}" if line else ""
+        return f"invalid UTF-8{where}"
+    if line and "quote" in text.lower():
+        return f"line {line[1]} has a quote that is not closed"
+    if "Maximum line size" in text:
+        return "a line is longer than 2,097,152 bytes"
+    if "GZIP" in text or "gzip" in text.lower():
+        return "the compressed content is damaged or cut off"
+    json_line = re.search(r"Malformed JSON.*?line (\d+)", text, re.DOTALL)
+    if json_line:
+        return f"line {json_line[1]} does not hold one JSON object"
+    first = first_line(ValueError(re.sub(r"^(\w+ )*Error:\s*", "", text)))
+    first = re.sub(r"""(in file |file )?["'][^"']*(file\d+[^"']*|text\d+)["']""", "the file", first)
+    return first if not line else f"line {line[1]}: {first}"
 
+
+def note_of(engine: Engine, path: Path, columns: Columns) -> Note | None:
+    """Return our note in a file; None if another program wrote it or other columns are named."""
     if kind_of(path) != "Parquet" or columns.get("arm") != "arm":
         return None
     with reading(path):
-        metadata = pyarrow.parquet.read_schema(path).metadata or {}
+        found = parquet_note(engine, visible(engine, path, "utf-8"), _NOTE)
     try:
-        note = json.loads(metadata[_METADATA])
+        note = json.loads(found or "")
         more, n_arms, labels = dict(note["columns"]), note["n_arms"], note["arm_labels"]
     except (ValueError, TypeError, KeyError):
         return None
-    valid = isinstance(n_arms, int) and all(role in ("step", "propensity") or of_session(role) for role in more)
+    valid = isinstance(n_arms, int) and all(role in ("step", "propensity", "time") or of_session(role) for role in more)
     if labels is not None:
         valid = valid and isinstance(labels, list) and len(labels) == n_arms
         valid = valid and all(isinstance(label, str | int) for label in labels)
@@ -303,24 +249,46 @@ def note_of(path: Path, columns: Columns) -> Note | None:
     return Note(more, n_arms, None if labels is None else tuple(labels))
 
 
-def write(path: str | os.PathLike[str], data: Any, note: Mapping[str, Any]) -> None:
-    """Write the pyarrow table `data`, atomically; a Parquet file also keeps the note."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
+def parquet_note(engine: Engine, name: Path, key: str) -> str | None:
+    """Return a value in the metadata of a Parquet file."""
+    rows = engine.rows("SELECT value FROM parquet_kv_metadata(?) WHERE key = ?::BLOB", [str(name), key])
+    return bytes(rows[0][0]).decode() if rows else None
 
-    csv = is_csv(path)
+
+def write(path: str | os.PathLike[str], data: Mapping[str, Any], note: Mapping[str, Any]) -> None:
+    """Write columns as a file, which is replaced as a whole; a Parquet file also keeps the note."""
+    options = "FORMAT csv, HEADER" if is_csv(path) else parquet_options(_NOTE, note)
     check_writable(path)
-    temporary = f"{os.fspath(path)}.partial"
+    with writable(path) as temporary, temporary_engine() as engine:
+        write_columns(engine, dict(data), temporary, options)
+
+
+def parquet_options(key: str, note: Mapping[str, Any]) -> str:
+    """Return the options with which the engine writes Parquet with a note."""
+    return f"FORMAT parquet, KV_METADATA {{{quoted(key)}: {literal(json.dumps(note))}}}"
+
+
+def write_columns(engine: Engine, data: dict[str, Any], path: Path, options: str) -> None:
+    """Write columns in their order; a file within the engine's folder is moved to its place."""
+    engine.register("written", {f"c{place}": column for place, column in enumerate(data.values())})
+    forms = {"f": f"nullif({{}}, {NAN})", "O": "{}::VARCHAR"}
+    names = ", ".join(
+        f"{forms.get(column.dtype.kind, '{}').format(f'c{place}')} AS {quoted(name)}"
+        for place, (name, column) in enumerate(data.items())
+    )
+    made = engine.folder / "written"
     try:
-        if csv:
-            pa.csv.write_csv(data, temporary)
-        else:
-            data = data.replace_schema_metadata({_METADATA: json.dumps(note).encode()})
-            pa.parquet.write_table(data, temporary)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InvalidFile(f"{os.fspath(path)}: cannot write here: {first_line(error)}") from None
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        engine.run(f"COPY (SELECT {names} FROM written) TO {literal(str(made))} ({options})")
+        move(made, path)
+    except Exception as error:
+        if not is_engine_error(error):
+            raise
+        raise InvalidFile(f"{path}: cannot write here: {described(str(error))}") from None
+
+
+def move(made: Path, path: Path) -> None:
+    """Move a file, also to another disk."""
+    with made.open("rb") as source, path.open("wb") as target:
+        while block := source.read(1 << 22):
+            target.write(block)
+    made.unlink()

@@ -25,7 +25,7 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_count
 from ..errors import InvalidArgument, InvalidFile, first_line
 from .features import ENDED, Features
-from .ingest import UNORDERED
+from .loading import UNORDERED, ranks
 from .sessions import Sessions
 
 MANIFEST = "manifest.json"
@@ -209,7 +209,9 @@ class Recoding:
 
 
 LENGTHS, CODES, REWARDS, PROPENSITIES = "lengths", "codes", "rewards", "propensities"
-OF_SESSIONS = {"features": np.uint32, "persons": np.int64, "endings": np.uint8}  # columns with one entry a session
+OF_SESSIONS = {  # columns with one entry per session
+    "features": np.uint32, "persons": np.int64, "endings": np.uint8, "times": np.float64,
+}  # fmt: skip
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -423,6 +425,11 @@ class Packed:
         """How each session ended: "left", "went on" or "unknown"; None: the log does not say."""
         return None if self.endings is None else np.array(ENDED)[self.endings]
 
+    @cached_property
+    def times(self) -> Float[Array, "N"] | None:
+        """The time of the first step of each session, in seconds; None if the log has no times."""
+        return self.partitions.of_sessions("times") if self._has("times") else None
+
     def _has(self, column: str) -> bool:
         return column in self.manifest.partitions[0].files
 
@@ -529,11 +536,14 @@ class Packed:
         else:
             arms, places = np.divmod(codes, np.array(len(values)).astype(np.int64 if codes.itemsize > 2 else np.int32))
             rewards = values[places]
+        times = None if self.times is None else self.times[rows]
+        unordered = None if self.manifest.ordered else np.full(len(offsets) - 1, UNORDERED)
         known = (
             None if self.features is None else self.features.take(rows),
             None if self.persons is None else self.persons[rows],
             None if self.endings is None else self.endings[rows],
-            None if self.manifest.ordered else np.full(len(offsets) - 1, UNORDERED),
+            unordered if times is None else ranks(times),
+            times,
         )
         return Sessions(arms, rewards, offsets, self.n_arms, found.get(PROPENSITIES), self.arm_labels, *known)
 

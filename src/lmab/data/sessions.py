@@ -14,11 +14,9 @@ import numpy as np
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import Rng, check_count, check_rng, check_same_length, whole, whole_array
 from ..errors import InvalidArgument, InvalidData
-from . import ingest, rows
-from .columns import FEATURE
+from . import loading
 from .features import ENDED, LEFT, WENT_ON, Features, ending_codes, person_values, require_endings
-from .ingest import ReadOptions, step_numbers
-from .log_files import Paths
+from .loading import UNORDERED, LogArrays, ReadOptions, named_columns, step_numbers
 
 _CHUNK = 1 << 20  # steps looked at once: a mask of all steps would be seen in the memory of large logs
 
@@ -48,6 +46,7 @@ class Sessions:
     persons: Shaped[Array, "N"] | None = None  # whose session it was: int64, or text and None for a stranger
     endings: Integer[Array, "N"] | None = None  # uint8, LEFT, WENT_ON or UNKNOWN; `ended` has the words
     positions: Integer[Array, "N"] | None = None  # of each session in time; None: sessions are in this order
+    times: Float[Array, "N"] | None = None  # float64, seconds, time of the first step of each session
 
     def __post_init__(self) -> None:
         for name, dtype in (("arms", np.int32), ("rewards", np.float64), ("offsets", np.int64)):
@@ -65,6 +64,8 @@ class Sessions:
         if self.positions is not None:
             object.__setattr__(self, "positions", frozen(self.positions, np.int64))
             check_same_length("sessions", self.lengths, self.positions)
+        if self.times is not None:
+            object.__setattr__(self, "times", frozen(seconds_of(self.times, len(self)), np.float64))
 
     @classmethod
     def from_arrays(
@@ -77,8 +78,9 @@ class Sessions:
         features: Mapping[str, Any] | None = None,
         persons: Any = None,
         ended: Any = None,
+        times: Any = None,
     ) -> Sessions:
-        """Sessions from (N, H) arrays; a negative arm is a step that was not played.
+        """Make sessions from (N, H) arrays; a negative arm is a step that was not played.
 
         Args:
             arms: (N, H) integers, -1 where a session has no step.
@@ -88,6 +90,7 @@ class Sessions:
             features: what is known of each session before its first step: N values by column, numbers or text.
             persons: N ids: whose session it was; the sessions of a person are in the order of time.
             ended: N words: "left", "went on" (we cut the session), or "unknown" (the log stops at this length).
+            times: N times of first steps: seconds, `datetime64` values, or text such as "2024-05-01 10:30:00".
 
         Examples:
             >>> import lmab
@@ -117,62 +120,65 @@ class Sessions:
         n_sessions, size = len(lengths), whole(n_arms) or int(flat.max()) + 1
         known = None if features is None else Features.of(features, n_sessions)
         endings = None if ended is None else ending_codes(ended, n_sessions)
-        return cls(flat, rewards[played], _offsets(lengths), size, propensities, None, known, persons, endings)
+        seconds = None if times is None else seconds_of(times, n_sessions)
+        order = None if seconds is None else loading.ranks(seconds)
+        columns = (propensities, None, known, persons, endings, order, seconds)
+        return cls(flat, rewards[played], _offsets(lengths), size, *columns)
 
     @classmethod
     def from_frame(
         cls,
         frame: Any,
         *,
-        session: str,
-        arm: str,
-        reward: str,
+        session: str | None = None,
+        arm: str = "arm",
+        reward: str = "reward",
         step: str | None = None,
         propensity: str | None = None,
         features: Sequence[str] = (),
         person: str | None = None,
         ended: str | None = None,
+        time: str | None = None,
+        gap: str | float = "30m",
         limit: int | None = None,
         arm_labels: tuple[str | int, ...] | None = None,
         missing: str = "error",
+        copies: str = "keep",
         at_most: int | None = None,
     ) -> Sessions:
-        """Sessions from a pandas, polars or pyarrow frame with one row per step.
-
-        Rows may come in any order: sessions are sorted by their id, steps by `step`, equal ones and those without a
-        `step` column by the order of the rows (`in_time` has the sessions in the order of time). Arms get labels,
-        unless they are the integers 0, 1, 2, ... without a gap. `arm_labels` fixes the table of labels: an arm outside
-        of it is then an error.
+        """Make sessions from a data frame with one row per step, with the options of `read`.
 
         Args:
-            frame: the data frame.
+            frame: a pandas, polars or pyarrow frame, a lazy frame, a DuckDB relation, or a dictionary of columns.
             session: column of the session's id.
             arm: column of the arm.
             reward: column of the reward.
-            step: column that orders the steps of a session: numbers or times.
+            step: column that orders the steps of a session.
             propensity: column of the probability with which the arm was chosen.
-            features: columns of what is known before a session: numbers or text, with one value in a session. Numbers
-                that are names, such as those of regions, must be text.
-            person: column of the person; where `step` is a time, the sessions of a person are in its order, else in
-                that of their ids.
-            ended: column of how the session ended, in its last row: "left", "went on" or "unknown"; or whether the
-                person left.
-            limit: how many steps the log keeps of a session at most: shorter sessions left, of the others nobody knows.
-            arm_labels: the table of labels, where it is known.
-            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
-            at_most: how many steps of a session are kept, from its first; None: all.
+            features: columns of features, with one value in a session.
+            person: column of the person; with `time` and no `session`, sessions are made of events.
+            ended: column of how the session ended.
+            time: column of times: of the first step of each session, or of events; also text in ISO form.
+            gap: the pause that ends a session of events.
+            limit: maximum length of a session in the log.
+            arm_labels: the table of labels, if it is known.
+            missing: treatment of steps without reward or arm: "error", "drop" or "zero".
+            copies: treatment of rows that repeat an earlier row: "keep", "drop" or "error".
+            at_most: number of first steps of each session that are kept; None: all.
 
         Examples:
-            >>> import pyarrow, lmab
-            >>> log = pyarrow.table({"user": [7, 7, 9], "item": ["tea", "milk", "tea"], "click": [1, 0, 1]})
+            >>> import lmab
+            >>> log = {"user": [7, 7, 9], "item": ["tea", "milk", "tea"], "click": [1, 0, 1]}
             >>> sessions = lmab.Sessions.from_frame(log, session="user", arm="item", reward="click")
             >>> sessions.arm_labels, sessions.arms
             (('milk', 'tea'), array([1, 0, 1], dtype=int32))
         """
-        columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
-        columns |= columns_of_sessions(features, person, ended)
-        options = ReadOptions(arm_labels, missing, at_most, limit=limit)
-        return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, options))
+        columns, pause = named_columns(
+            session=session, arm=arm, reward=reward, step=step, propensity=propensity, features=features, person=person,
+            ended=ended, time=time, gap=gap, limit=limit,
+        )  # fmt: skip
+        options = ReadOptions(arm_labels, missing, at_most, pause, limit=limit, copies=copies)
+        return cls(*loading.read_frame(frame, columns, options))
 
     @classmethod
     def from_events(
@@ -181,54 +187,54 @@ class Sessions:
         *,
         person: str,
         time: str,
-        arm: str,
-        reward: str,
+        arm: str = "arm",
+        reward: str = "reward",
         gap: str | float = "30m",
         propensity: str | None = None,
         features: Sequence[str] = (),
         arm_labels: tuple[str | int, ...] | None = None,
         missing: str = "error",
+        copies: str = "keep",
         at_most: int | None = None,
         encoding: str = "utf-8",
     ) -> Sessions:
-        """Sessions from events without sessions: the events of a person with pauses below `gap` are one session.
+        """Make sessions from events: the events of a person with pauses below `gap` are one session.
 
-        A pause says that the person left. Where more than 1% of the sessions may go on after the log, no end is known.
+        A pause says that the person left. If more than 1% of the sessions may continue after the log, no end is known.
 
         Args:
             events: a data frame, or what `read` takes: a file, a folder, or several files.
             person: column of the person's id.
-            time: column of the time: times, or numbers (seconds, unless `gap` is a number too).
+            time: column of the time: times, text in ISO form, or numbers (seconds, unless `gap` is a number too).
             arm: column of the arm.
             reward: column of the reward.
             gap: the pause that ends a session: "30m", "90s", "2h", "1d", or a number in the units of the column.
             propensity: column of the probability with which the arm was chosen.
-            features: columns of what is known before a session: numbers or text, with one value in a session.
-            arm_labels: the table of labels, where it is known.
-            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
-            at_most: how many steps of a session are kept, from its first; None: all.
-            encoding: of text files.
+            features: columns of features: numbers or text, with one value in a session.
+            arm_labels: the table of labels, if it is known.
+            missing: treatment of steps without reward or arm: "error", "drop" or "zero".
+            copies: treatment of rows that repeat an earlier row: "keep", "drop" or "error".
+            at_most: number of first steps of each session that are kept; None: all.
+            encoding: encoding of text files.
 
         Examples:
-            >>> import pyarrow, lmab
-            >>> log = pyarrow.table({"who": ["ann", "bob", "ann", "ann"], "when": [0, 60, 120, 9000],
-            ...                      "item": ["tea", "tea", "milk", "milk"], "click": [1, 0, 1, 1]})
+            >>> import lmab
+            >>> log = {"who": ["ann", "bob", "ann", "ann"], "when": [0, 60, 120, 9000],
+            ...        "item": ["tea", "tea", "milk", "milk"], "click": [1, 0, 1, 1]}
             >>> lmab.Sessions.from_events(log, person="who", time="when", arm="item", reward="click").lengths
             array([2, 1, 1])
         """
-        columns = columns_of_sessions(features, None, None)
-        columns |= {"person": person, "time": time, "arm": arm, "reward": reward, "propensity": propensity}
-        options = ReadOptions(arm_labels, missing, at_most, gap, encoding)
-        if isinstance(events, str | os.PathLike | list | tuple):
-            return _joined([cls(*log) for log in ingest.read(events, columns, options)])
-        return cls(*ingest.parse(ingest.table(events, columns).to_batches(), columns, options))
+        return cls.read(
+            events, person=person, time=time, arm=arm, reward=reward, gap=gap, propensity=propensity, features=features,
+            arm_labels=arm_labels, missing=missing, copies=copies, at_most=at_most, encoding=encoding,
+        )  # fmt: skip
 
     @classmethod
     def read(
         cls,
-        path: Paths,
+        path: Any,
         *,
-        session: str = "session",
+        session: str | None = None,
         arm: str = "arm",
         reward: str = "reward",
         step: str | None = None,
@@ -236,42 +242,61 @@ class Sessions:
         features: Sequence[str] = (),
         person: str | None = None,
         ended: str | None = None,
+        time: str | None = None,
+        gap: str | float = "30m",
         limit: int | None = None,
         arm_labels: tuple[str | int, ...] | None = None,
         missing: str = "error",
+        copies: str = "keep",
         at_most: int | None = None,
         encoding: str = "utf-8",
     ) -> Sessions:
-        """Sessions from files, with columns as for `from_frame`.
+        """Make sessions from files or a data frame with one row per step.
+
+        Rows may come in any order: sessions are sorted by their id, steps by `step`, equal ones and those without a
+        `step` column by the order of the rows (`in_time` has the sessions in the order of time). Arms get labels,
+        unless they are the integers 0, 1, 2, ... without a gap. `arm_labels` fixes the table of labels: an arm outside
+        of it is then an error.
 
         Args:
             path: a Parquet file (.parquet, .pq), CSV with commas, semicolons or tabs (.csv, .tsv), JSON lines
-                (.jsonl, .ndjson), text also compressed (.gz, .bz2); a folder of such files; or several of these.
-            session: column of the session's id; the same id in two files is the same session.
+                (.jsonl, .ndjson), text also compressed (.gz, .bz2); a folder of such files; several of these; or what
+                `from_frame` takes.
+            session: column of the session's id; the same id in two files is the same session. None: the column called
+                session, unless `person` and `time` are given, which make sessions of events.
             arm: column of the arm.
             reward: column of the reward.
-            step: column that orders the steps of a session: numbers or times.
+            step: column that orders the steps of a session: numbers, times or text; None: `time`, or the order of rows.
             propensity: column of the probability with which the arm was chosen.
-            features: columns of what is known before a session: numbers or text, with one value in a session. Numbers
-                that are names, such as those of regions, must be text.
-            person: column of the person; where `step` is a time, the sessions of a person are in its order, else in
+            features: columns of features: numbers or text, with one value in a session. Numbers that are names, such
+                as those of regions, must be text.
+            person: column of the person; if `step` is a time, the sessions of a person are in its order, otherwise in
                 that of their ids.
             ended: column of how the session ended, in its last row: "left", "went on" or "unknown"; or whether the
                 person left.
-            limit: how many steps the log keeps of a session at most: shorter sessions left, of the others nobody knows.
-            arm_labels: the table of labels, where it is known.
-            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
-            at_most: how many steps of a session are kept, from its first; None: all.
-            encoding: of text files.
+            time: column of times. With `session`: time of the first step of each session, as `times`; with `person`
+                and no `session`: times of events.
+            gap: the pause that ends a session of events, as for `from_events`.
+            limit: maximum length of a session in the log: shorter sessions left, the ends of the others are unknown.
+            arm_labels: the table of labels, if it is known.
+            missing: treatment of steps without reward or arm: "error", "drop" or "zero" (rewards only).
+            copies: treatment of rows that repeat an earlier row in all named columns, with a step or time: "keep",
+                which warns, "drop" or "error".
+            at_most: number of first steps of each session that are kept; None: all.
+            encoding: encoding of text files.
         """
-        columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
-        columns |= columns_of_sessions(features, person, ended)
-        options = ReadOptions(arm_labels, missing, at_most, None, encoding, limit)
-        return _joined([cls(*log) for log in rows.read_logs(path, columns, options)])
+        columns, pause = named_columns(
+            session=session, arm=arm, reward=reward, step=step, propensity=propensity, features=features, person=person,
+            ended=ended, time=time, gap=gap, limit=limit,
+        )  # fmt: skip
+        options = ReadOptions(arm_labels, missing, at_most, pause, encoding, limit, copies)
+        if loading.is_path(path):
+            return _joined([cls(*log) for log in loading.read(path, columns, options)])
+        return cls(*loading.read_frame(path, columns, options))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write to a Parquet or CSV file: session, step, arm, reward, propensity, person, ended, and the features."""
-        ingest.write(path, ingest.ParsedLog(*(getattr(self, name) for name in ingest.ParsedLog._fields)))
+        loading.write(path, LogArrays(*(getattr(self, name) for name in LogArrays._fields)))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -367,6 +392,7 @@ class Sessions:
             None if self.persons is None else self.persons[rows],
             None if self.endings is None else self.endings[rows],
             None if self.positions is None else self.positions[rows],
+            None if self.times is None else self.times[rows],
         )
 
     def __iter__(self) -> Iterator[Sessions]:
@@ -374,7 +400,7 @@ class Sessions:
 
     def __add__(self, other: Sessions) -> Sessions:
         """All sessions of both; tables of labels are merged."""
-        for name in ("propensities", "features", "persons", "ended"):
+        for name in ("propensities", "features", "persons", "ended", "times"):
             if (getattr(self, name) is None) != (getattr(other, name) is None):
                 raise InvalidArgument(f"both logs must have {name}, or none; got one with and one without")
         labels, moved = _merge_labels(self, other)
@@ -390,6 +416,7 @@ class Sessions:
             _both(self.persons, other.persons),
             _both(self.endings, other.endings),
             _positions_of_both(self, other),
+            _both(self.times, other.times),
         )
 
     def in_time(self) -> Sessions | None:
@@ -400,15 +427,15 @@ class Sessions:
         rows are sorted by such texts.
 
         Examples:
-            >>> import pyarrow, lmab
+            >>> import lmab
             >>> rows = {"session": ["v1", "v10", "v2"], "arm": [0, 1, 2], "reward": [1, 0, 1]}
-            >>> log = lmab.Sessions.from_frame(pyarrow.table(rows), session="session", arm="arm", reward="reward")
+            >>> log = lmab.Sessions.from_frame(rows)
             >>> log.arms, log.in_time().arms
             (array([0, 1, 2], dtype=int32), array([0, 2, 1], dtype=int32))
         """
         if self.positions is None:
             return self
-        if (self.positions == ingest.UNORDERED).any():
+        if (self.positions == UNORDERED).any():
             return None
         return replace(self[np.argsort(self.positions, kind="stable")], positions=None)
 
@@ -524,7 +551,7 @@ class Sessions:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sessions):
             return NotImplemented
-        names = ("arms", "rewards", "offsets", "propensities", "persons", "endings")
+        names = ("arms", "rewards", "offsets", "propensities", "persons", "endings", "times")
         return (self.n_arms, self.arm_labels, self.features) == (
             other.n_arms,
             other.arm_labels,
@@ -536,13 +563,6 @@ class Sessions:
     def __repr__(self) -> str:
         sizes = ((len(self), "session"), (self.n_steps, "step"), (self.n_arms, "arm"))
         return f"Sessions({', '.join(f'{n} {noun}' if n == 1 else f'{n} {noun}s' for n, noun in sizes)})"
-
-
-def columns_of_sessions(features: Sequence[str], person: str | None, ended: str | None) -> dict[str, str | None]:
-    """The columns that say something of whole sessions, by role."""
-    if isinstance(features, str):
-        raise InvalidArgument(f"features must be several names, such as [{features!r}], got {features!r}")
-    return {"person": person, "ended": ended} | {FEATURE + name: name for name in features}
 
 
 def _same(first: Shaped[Array, "n"] | None, second: Shaped[Array, "m"] | None) -> bool:
@@ -558,8 +578,8 @@ def _positions_of_both(first: Sessions, second: Sessions) -> Integer[Array, "s"]
     if first.positions is None and second.positions is None:
         return None
     own, later = (np.arange(len(log)) if log.positions is None else log.positions for log in (first, second))
-    if ingest.UNORDERED in own or ingest.UNORDERED in later:
-        return np.full(len(own) + len(later), ingest.UNORDERED)
+    if UNORDERED in own or UNORDERED in later:
+        return np.full(len(own) + len(later), UNORDERED)
     return np.concatenate([own, own.max() + 1 + later])
 
 
@@ -573,7 +593,7 @@ def _offsets(lengths: Integer[Array, "N"]) -> Integer[Array, "N1"]:
 
 def _merge_labels(first: Sessions, second: Sessions) -> tuple[tuple[str | int, ...] | None, Integer[Array, "A"]]:
     """The merged table, and the place of each arm of the second log in this table."""
-    labels = ingest.merged_labels(first.arm_labels, second.arm_labels)
+    labels = loading.merged_labels(first.arm_labels, second.arm_labels)
     if labels is None or second.arm_labels is None:
         return None, np.arange(second.n_arms, dtype=np.int32)
     place = {label: arm for arm, label in enumerate(labels)}
@@ -654,6 +674,29 @@ def require_sound(
         _require_probability("propensities", propensities)
     if arm_labels is not None and len(set(arm_labels)) != n_arms:
         raise InvalidArgument(f"arm_labels must be {n_arms} distinct labels, got {len(arm_labels)}")
+
+
+def seconds_of(times: Any, n_sessions: int) -> Float[Array, "N"]:
+    """Return times as seconds since 1970; numbers are seconds already.
+
+    Examples:
+        >>> seconds_of(["1970-01-02", "1970-01-01 00:00:05"], 2)
+        array([8.64e+04, 5.00e+00])
+    """
+    found = np.asarray(times)
+    if found.dtype.kind in "UO":
+        try:
+            found = np.array([np.datetime64(str(one).strip().replace("Z", ""), "us") for one in found.ravel().tolist()])
+        except ValueError:
+            raise InvalidData(f"times must be times or seconds, got {found.ravel()[0]!r}") from None
+    if found.dtype.kind == "M":
+        found = found.astype("datetime64[us]").astype(np.int64) / 1e6
+    if found.shape != (n_sessions,) or found.dtype.kind not in "iufb":
+        raise InvalidArgument(f"times must hold one time for each of the {n_sessions} sessions, got {found.shape}")
+    seconds = found.astype(np.float64)
+    if not np.isfinite(seconds).all():
+        raise InvalidData(f"times must be finite, got {seconds[~np.isfinite(seconds)][0]}")
+    return seconds
 
 
 def frozen(column: Any, dtype: Any) -> Array:

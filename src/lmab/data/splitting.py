@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..checks import FRACTION, check, check_writable
 from ..errors import InvalidArgument, InvalidData
 from .columns import require_columns
-from .log_files import BATCH, Paths, delimiter_of, kind_of, known_encoding, listed, opened, reading
+from .engine import literal, quoted, temporary_engine
+from .log_files import Paths, delimiter_of, kind_of, known_encoding, listed, move, opened, reading
 
 _SIDES = ("train", "test")
 _SUFFIX = {"CSV": ".csv", "Parquet": ".parquet", "JSON lines": ".jsonl"}
@@ -147,24 +147,24 @@ def _copy_json(files: list[Path], by: str, outputs: list[Path], chosen: _Sides, 
 
 
 def _copy_parquet(files: list[Path], by: str, outputs: list[Path], chosen: _Sides, encoding: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    writers: list[Any] = []
-    with ExitStack() as stack:
+    with temporary_engine(files) as engine, reading(files[0]):
+        sources = []
         for file in files:
-            with reading(file), pa.parquet.ParquetFile(file) as source:
-                require_columns(list(source.schema_arrow.names), {"session": by})
-                if not writers:
-                    schema = source.schema_arrow
-                    writers = [stack.enter_context(pa.parquet.ParquetWriter(output, schema)) for output in outputs]
-                for batch in source.iter_batches(BATCH):
-                    column = batch.column(batch.schema.get_field_index(by)).dictionary_encode()
-                    ids = np.array([chosen(str(one)) for one in column.dictionary.to_pylist()], bool)
-                    place = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-                    held = np.where(place < 0, chosen("None") == 1, ids[place] if len(ids) else False)
-                    for side, writer in enumerate(writers):
-                        writer.write_batch(batch.filter(pa.array(held == bool(side))))
+            with reading(file):
+                source = f"read_parquet({literal(str(engine.name_of(file)))})"
+                require_columns([row[0] for row in engine.rows(f"DESCRIBE SELECT * FROM {source}")], {"session": by})
+                sources.append(f"SELECT * FROM {source}")
+        union = " UNION ALL BY NAME ".join(sources)
+        ids = engine.rows(f"SELECT DISTINCT {quoted(by)}::VARCHAR FROM ({union})")
+        held = [None if one is None else str(one) for (one,) in ids if chosen(str(one))]
+        engine.register("held", {"one": np.array([one for one in held if one is not None] or [""], object)})
+        missing = f"{quoted(by)} IS NULL AND {None in held}"
+        test = f"({missing} OR {quoted(by)}::VARCHAR IN (SELECT one FROM held WHERE {len(held) > 0}))"
+        for side, output in enumerate(outputs):
+            made = engine.folder / f"side{side}"
+            wanted = test if side else f"NOT coalesce({test}, false)"
+            engine.run(f"COPY (SELECT * FROM ({union}) WHERE {wanted}) TO {literal(str(made))} (FORMAT parquet)")
+            move(made, output)
 
 
 _COPY: dict[str, Callable[..., None]] = {"CSV": _copy_csv, "JSON lines": _copy_json, "Parquet": _copy_parquet}

@@ -25,7 +25,7 @@ from ..data.packed import Packed
 from ..data.packing import pack
 from ..data.parts import CHUNK, Layout, Parts, column_of, replace_packed, without_persons
 from ..data.sessions import Sessions
-from ..data.tables import read_note, read_table, stacked, sync, write_table
+from ..data.tables import Table, read_note, read_table, stacked, sync, write_table
 from ..errors import InvalidArgument, InvalidData
 from .canary import RECENT
 from .messages import Label
@@ -351,7 +351,7 @@ async def _claim(store: Store, folder: Path, files: Mapping[str, Path], removals
         if not agrees and (table := read_table(file)) is not None:
             began = _began(file)
             have = {(row.session, row.step, row.reward) for row in await store.rows(began, began + _DAY)}
-            rows = zip(*(table[name].to_pylist() for name in ("session", "step", "reward")), strict=True)
+            rows = zip(*(table[name] for name in ("session", "step", "reward")), strict=True)
             agrees = any(row in have or removals.covers(row[0], began) for row in rows)
     if not agrees:
         raise OtherStore(f"{folder} holds a log of which this store has no row: {remedy}")
@@ -372,16 +372,14 @@ def _write_day(
 
     Rows of the old file that the store lacks without having removed them stay; return how many there are.
     """
-    import pyarrow as pa
-
     rewarded = [row for row in rows if row.reward is not None]
     old = None if remove else read_table(path)
     lost: list[bool] = []
     if old is not None:
         have, began = {(row.session, row.step) for row in rewarded}, _began(path)
-        persons = old["person"].to_pylist() if "person" in old.column_names else [None] * len(old)
+        persons = old.get("person", [None] * len(old["session"]))
         erased = {one for one in set(persons) if one is not None and person_mark(one) in removals.persons}
-        keys = zip(old["session"].to_pylist(), old["step"].to_pylist(), persons, strict=True)
+        keys = zip(old["session"], old["step"], persons, strict=True)
         lost = [
             (session, step) not in have and person not in erased and not removals.covers(session, began)
             for session, step, person in keys
@@ -390,32 +388,39 @@ def _write_day(
         path.unlink(missing_ok=True)
         return 0
     ended = {steps[0].session: survey.how_it_ended(survey.ending(steps)) for steps in sessions_of(rows)}
-    kind = pa.int64() if says["arms"] == "int64" else pa.string()
-    names = [labels[row.arm] for row in rewarded]
-    columns = {
-        "session": pa.array([row.session for row in rewarded], pa.string()),
-        "step": pa.array([row.step for row in rewarded], pa.int32()),
-        "arm": pa.array(names if says["arms"] == "int64" else [str(name) for name in names], kind),
-        "reward": pa.array([row.reward for row in rewarded], pa.float64()),
-        "propensity": pa.array([row.propensity for row in rewarded], pa.float64()),
-        "policy": pa.array([row.policy for row in rewarded], pa.string()),
-        "day": pa.array([path.stem] * len(rewarded), pa.string()),
-        "ended": pa.array([ended[row.session] for row in rewarded], pa.string()),
+    whole_arms = says["arms"] == "int64"
+    names = [labels[row.arm] if whole_arms else str(labels[row.arm]) for row in rewarded]
+    columns: Table = {
+        "session": [row.session for row in rewarded],
+        "step": [row.step for row in rewarded],
+        "arm": names,
+        "reward": [row.reward for row in rewarded],
+        "propensity": [row.propensity for row in rewarded],
+        "policy": [row.policy for row in rewarded],
+        "day": [path.stem] * len(rewarded),
+        "ended": [ended[row.session] for row in rewarded],
     }
+    kinds = dict.fromkeys((*columns, "person", OTHERS), "text")
+    kinds |= {"step": "int", "arm": "int" if whole_arms else "text", "reward": "float", "propensity": "float"}
     if any(row.person is not None for row in rewarded):
-        columns["person"] = pa.array([row.person for row in rewarded], pa.string())
+        columns["person"] = [row.person for row in rewarded]
     known = {row.session: features_of(row) for row in rewarded if row.features is not None}
     for name, text in says["columns"].items():
-        values = column_of([known.get(row.session, {}).get(name) for row in rewarded], text)
+        values = column_of([known.get(row.session, {}).get(name) for row in rewarded], text).tolist()
         place = f"feature_{name}" if name in (*columns, "person", OTHERS) else name
-        columns[place] = pa.array(values, pa.string() if text else pa.float64(), from_pandas=True)
+        columns[place], kinds[place] = (
+            [None if value != value else value for value in values],
+            "text" if text else "float",
+        )
     more = {session: {name: one[name] for name in one if name not in says["columns"]} for session, one in known.items()}
     others = {session: json.dumps(one) for session, one in more.items() if one}
     if others:
-        columns[OTHERS] = pa.array([others.get(row.session) for row in rewarded], pa.string())
-    table = pa.table(columns)
-    if any(lost):
+        columns[OTHERS] = [others.get(row.session) for row in rewarded]
+    if any(lost) and old is not None:
         says |= {"kept": sum(lost), "erasures": removals.erasures}
-        table = stacked(table, old.filter(pa.array(lost)))  # type: ignore[union-attr]
-    write_table(path, table, says)
+        kept = {
+            name: [value for value, stays in zip(values, lost, strict=True) if stays] for name, values in old.items()
+        }
+        columns = stacked(columns, kept, kinds)
+    write_table(path, columns, kinds, says)
     return sum(lost)
