@@ -255,3 +255,12 @@ def test_no_scheduler(far, log, tmp_path, monkeypatch):
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
     with pytest.raises(ClusterLost, match="no scheduler answers at"):
         run("fit", tmp_path / "packed", "--types", "2", "--cluster", "tcp://127.0.0.1:9")
+
+
+def test_explain_prints_the_query_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("session,arm,reward\n0,a,1\n0,b,0\n")
+    printed = CliRunner().invoke(app, ["pack", "log.csv", "-o", "packed", "--explain"])
+    assert printed.exit_code == 0
+    assert "ORDER BY key, within, rn" in printed.output
+    assert os.listdir() == ["log.csv"]

@@ -135,11 +135,11 @@ LOG_OF = {
 }
 EVENTS = " --person session --time step"
 COLUMNS = [  # the log's options are the same in all commands that read one
-    ("", "--session", "session", "reward"),
     ("", "--arm", "arm", "step"),
     ("", "--reward", "reward", "step"),
     (EVENTS, "--gap", "30m", "1s"),
     ("", "--missing", "error", "zero"),
+    ("", "--copies", "keep", "drop"),
     ("", "--encoding", "utf-8", "utf-16"),
 ]
 #: A command, an option, its value by default, and another one; None: the option is a flag that is not given.
@@ -234,6 +234,7 @@ ELSEWHERE = {
     ("export", "--format"): "test_cli_export.py",
     ("refit", "--experiment"): "test_serve_experiments.py",
     ("fit", "--verbose"): "test_cli_verdicts.py",
+    ("pack", "--explain"): "test_cli_pack.py",
     ("compare", "--gain"): "test_a_gain_of_two_percent_is_counted_for",
     **dict.fromkeys(
         [

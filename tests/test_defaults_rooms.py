@@ -69,6 +69,23 @@ def events(text: str, written: str = "utf-8", **options: Any) -> Any:
 
 
 EVENTS = "who,when,arm,reward,age\n1,0,a,1,3\n1,10,b,0,3\n"
+ROWS_TWICE = {"session": [1, 1, 2], "at": [0, 0, 3], "arm": [0, 0, 1], "reward": [1.0, 1.0, 0.0], "who": [1, 1, 1]}
+
+
+def rows_twice(make: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
+    """Return a call that makes a log of rows of which two are the same."""
+
+    def call(**options: Any) -> Any:
+        rows = {**ROWS_TWICE, "item2": ["a", "a", "b"], "paid": [0.0, 0.0, 0.5]}
+        return said(lambda: test_defaults._shown(make(rows, **fixed | options)))
+
+    return call
+
+
+def packed_rows(rows: Any, **options: Any) -> Any:
+    """Return what packing gives, in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        return lmab.pack(rows, Path(folder) / "packed", **options).load()
 
 
 def packed(**options: Any) -> Any:
@@ -294,6 +311,20 @@ ROWS: list[tuple[str, Any, str, Any, Any]] = [
         "encoding",
         "utf-8",
         "latin-1",
+    ),
+    *(
+        (name, rows_twice(make, **fixed), option, value, other)
+        for name, make, fixed in (
+            ("Sessions.from_frame", lmab.Sessions.from_frame, {"session": "session", "step": "at"}),
+            ("Sessions.read", lmab.Sessions.read, {"session": "session", "step": "at"}),
+            ("Sessions.from_events", lmab.Sessions.from_events, {"person": "who", "time": "at"}),
+            ("pack", packed_rows, {"session": "session", "step": "at"}),
+        )
+        for option, value, other in (("copies", "keep", "drop"), ("arm", "arm", "item2"), ("reward", "reward", "paid"))
+    ),
+    *(
+        (name, rows_twice(make, person="who", time="at"), "gap", "30m", "1s")
+        for name, make in (("Sessions.from_frame", lmab.Sessions.from_frame), ("Sessions.read", lmab.Sessions.read))
     ),
     ("Packed", packed, "verify", True, False),
     ("LatentBandit.best_fixed_arms", lambda **o: BANDIT.best_fixed_arms(3, **o), "repeats", True, False),
