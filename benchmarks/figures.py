@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lmab.experiment import RowStore
-from lmab.paper.experiment.page import counted, headline, levers, readings, size_readings
+from lmab.paper.experiment.page import count_verdicts, headline, levers, readings, size_readings
 
 from . import growth, rows, study_loop
 
@@ -69,7 +69,7 @@ def filled(text: str, runs: dict[str, rows.Measured]) -> str:
         return f"<!-- table: {run}{f'/{part}' if part else ''} -->\n\n{shown}\n\n<!-- end -->"
 
     text = TABLE.sub(table, FIGURE.sub(figure, text))
-    return CLAIMS.sub(lambda match: counted(RowStore(STORED).rows(), "full"), text)
+    return CLAIMS.sub(lambda match: count_verdicts(RowStore(STORED).rows(), "full"), text)
 
 
 def like(number: str, value: float) -> str:
