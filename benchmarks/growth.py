@@ -15,7 +15,7 @@ from .rows import Measured
 _RUNS = ("pack", "study_billion")  # where both have a size, the study counts
 _ROW = re.compile(r"grow/(\d+)/seconds")
 _ARMS = re.compile(r"stars/(\d+)/(\S+)")
-_PARTS = {"fit": "fit", "check": "check", "certificate": "certificate", "plan/to-1%": "plan to 1%"}
+_PARTS = {"fit": "fit", "check": "check", "certificate": "assessment", "plan/to-1%": "plan to 1%"}
 _LEGEND = 240.0, 150.0  # where the names of the lines begin
 _STYLE = """
 .chart { color: #1b2230; } .chart .memory { stroke: #b5572a; stroke-width: 1.5; fill: none; }
