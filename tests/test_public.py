@@ -149,7 +149,7 @@ import lmab
 assert not {"numpy", "scipy"} & set(sys.modules)
 lmab.fit, lmab.plan, lmab.evaluate, lmab.assess, lmab.simulate, lmab.learn, lmab.report, lmab.load
 import lmab.serve.run
-heavy = {"numba", "pandas", "polars", "matplotlib", "typer", "rich", "pyarrow", "jaxtyping", "dask", "scipy.stats"}
+heavy = {"numba", "pandas", "polars", "matplotlib", "typer", "rich", "duckdb", "jaxtyping", "dask", "scipy.stats"}
 print(sorted(heavy & set(sys.modules)))
 """
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
