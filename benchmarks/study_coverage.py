@@ -387,7 +387,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def sentence(rows: list[dict[str, Any]]) -> str:
     """Return the sentences of README: coverage on the new cells and on the older ones, and how often tests fired."""
-    groups, tests = _by_cell(rows), {"segments": "exposure", "impatient": "leaving", "drift": "drift"}
+    groups, tests = (
+        _by_cell(rows),
+        {"segments": "shown", "impatient": "leaving", "drift": "drift"},
+    )  # as stored rows name it
     plain = [name for name, cell in CELLS.items() if groups[name] and not (cell.seed in _FRESH and cell.warns)]
     new = [name for name in plain if CELLS[name].seed in _FRESH]
     old = [name for name in plain if CELLS[name].seed in (_SEED, _LATER)]
