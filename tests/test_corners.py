@@ -66,15 +66,15 @@ REFUSED = {
     ),
     "events that end": (
         lambda folder: lmab.pack("log.csv", folder / "p", person="who", time="when", limit=3),
-        "ended and limit must be None where sessions are made of events: a pause ends them",
+        "ended and limit must be None if sessions are made of events: a pause ends them",
     ),
     "time without a person": (
         lambda folder: lmab.pack("log.csv", folder / "p", time="when"),
         "time must be given with person: sessions are made of both",
     ),
-    "a frame in the place of a path": (
+    "a frame without the columns of a log": (
         lambda folder: Sessions.read(pd.DataFrame({"session": [0]})),
-        "path must be a file, a folder or several; a data frame is read by Sessions.from_frame",
+        "the log has no column 'arm'; its columns are 'session'",
     ),
     "more steps than the policy has": (
         lambda folder: lmab.evaluate(lmab.Greedy(BANDIT, horizon=1), LOG, horizon=2, fit_propensities=True, rng=0),
