@@ -83,7 +83,7 @@ pins:                              ## deploy/serve.txt and deploy/refit.txt: wha
 	$(PYTHON) -m venv $(VENV)-uv
 	$(VENV)-uv/bin/python -m pip install --quiet uv
 	$(VENV)-uv/bin/uv pip compile --quiet $(PIN) deploy/serve.in -o deploy/serve.txt
-	$(VENV)-uv/bin/uv pip compile --quiet $(PIN) pyproject.toml --extra postgres --extra export -o deploy/refit.txt
+	$(VENV)-uv/bin/uv pip compile --quiet $(PIN) pyproject.toml --extra postgres -o deploy/refit.txt
 
 bench: $(VENV)/.installed-bench    ## speed beside the peers: rows stored, figures of README and pages brought up to date
 	$(BIN)/python -m benchmarks --store
