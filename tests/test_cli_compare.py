@@ -48,15 +48,16 @@ def test_on_a_model(files):
 
 @pytest.fixture
 def known(tmp_path):
-    """An estimate of a log with features, a plan for it, one for the same people of whom nothing is known."""
+    """Return an estimate of a log with features, a plan for it, and a plan for its model without features."""
     countries = lmab.TypePrior.by_value("country", {"de": [0.95, 0.05], "fr": [0.05, 0.95]})
     log = lmab.simulate(BANDIT, lmab.Uniform(2), n_sessions=2000, horizon=3, type_prior=countries, rng=0)
     estimate = lmab.fit(log, n_types=2, check=False, rng=0)
-    plans = lmab.plan(estimate, horizon=3), lmab.plan(estimate.bandit, horizon=3)
+    alone = estimate.bandit.with_type_prior(None)
+    plans = lmab.plan(estimate, horizon=3), lmab.plan(alone, horizon=3)
     for name, one in zip(("model", "new", "old"), (estimate, *plans), strict=True):
         one.save(tmp_path / f"{name}.lmab")
-    estimate.bandit.relabel(types=[1, 0]).save(tmp_path / "other.lmab")
-    estimate.bandit.save(tmp_path / "alone.lmab")
+    alone.relabel(types=[1, 0]).save(tmp_path / "other.lmab")
+    alone.save(tmp_path / "alone.lmab")
     return tmp_path, estimate, plans
 
 
@@ -83,7 +84,7 @@ def test_where_people_start_depends_on_the_model_and_not_on_the_policy(known, co
     for name, plan in (("new", new), ("old", old)):
         assert said("model", name) == pytest.approx(lmab.evaluate(plan, estimate, horizon=3).mean)
     assert said("alone", "new") == said("model", "new")  # this is the bandit that the plan is for
-    other = estimate.bandit.relabel(types=[1, 0])  # whose types have other numbers than those of the plan's prior
+    other = lmab.load(folder / "other.lmab")  # its types are in another order than in the prior of the plan
     assert said("other", "new") == pytest.approx(lmab.evaluate(new, other, horizon=3).mean)
 
 

@@ -167,7 +167,7 @@ def test_withdrawn_arms_are_neither_a_baseline_nor_part_of_the_optimum(with_with
     made = lmab.plan(estimate, horizon=3, repeats=repeats)
     assert made.kept_arms == (0, 1, 2)
     without = estimate.bandit.only_arms([0, 1, 2])
-    for written_out in (10_000, 1):  # exactly, and by a simulated crowd
+    for written_out, error in ((10_000, 1e-9), (1, 0.01)):  # exactly, and from simulated sessions
         monkeypatch.setattr("lmab.evaluation.replanning.WRITTEN_OUT", written_out)
         found = lmab.assess(estimate, made, estimate.sessions, n_draws=20, rng=0)
         optimum, value, _, fixed = found.draws.mean(axis=0)
@@ -175,7 +175,7 @@ def test_withdrawn_arms_are_neither_a_baseline_nor_part_of_the_optimum(with_with
         assert estimate.bandit.best_fixed(3, repeats) > fixed + 0.05
         assert optimum < without.known_type(3, repeats) + 0.05
         assert estimate.bandit.known_type(3, repeats) > optimum + 0.05
-        assert value >= fixed - 1e-9
+        assert value >= fixed - error
         assert "unplayed arms" not in found.table
     shown = measure(estimate.bandit, made.policy, made.upper, 3, repeats=repeats, arms=made.kept_arms)
     assert shown.fixed == pytest.approx(without.best_fixed(3, repeats))
