@@ -48,7 +48,7 @@ def experiments(
     Running services follow within seconds. An archived experiment is not served, and its rows stay; `create` with its
     name serves it again. Options that are not given stay as they are.
 
-    Example: lmab experiments create checkout --store events.db --arms arms.txt --horizon 5
+    Example: lmab experiments create checkout --arms arms.txt --horizon 5
     """
     door = service_package()
     options = {

@@ -41,7 +41,7 @@ def export(
     The columns are those of the view `exported` of the store. Times are seconds since 1970 (UTC), and features and
     allowed arms are JSON. The store is only read, in short transactions, so a service may run beside the command.
 
-    Example: lmab export events.db --experiment checkout --since 2027-01-31 --format parquet -o decisions.parquet
+    Example: lmab export events.db --since 2027-01-31 -o decisions.csv
     """
     door = service_package()
     if format is Format.parquet and output is None:
