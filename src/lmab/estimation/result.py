@@ -512,7 +512,8 @@ class Estimate:
     def from_record(cls, record: files.Record) -> Estimate:
         prior = record.records.get("type_prior")  # in files from before the bandit held it
         records = {name: one for name, one in record.records.items() if name != "type_prior"}
-        found = files.decode(replace(record, records=records), cls, _PARTS, encoded=None)
+        plain = {name: value for name, value in record.fields.items() if name != "type_prior"}  # None without features
+        found = files.decode(replace(record, records=records, fields=plain), cls, _PARTS, encoded=None)
         if prior is None:
             return found
         return replace(found, bandit=found.bandit.with_type_prior(TypePrior.from_record(prior)))
