@@ -136,6 +136,7 @@ def test_several_files_are_one_log(tmp_path):
     ],
 )
 def test_persons_and_times_make_sessions_together_and_alone(tmp_path, given, message):
+    (tmp_path / "log.csv").write_text("visit,who,when,t,end,arm,reward\n1,x,2024-05-01,1,left,a,1\n")
     with pytest.raises(InvalidArgument, match=message):
         Columns(**given).read(tmp_path / "log.csv")
 

@@ -47,7 +47,7 @@ from .assessment import (
 )
 from .calibration import CALIBRATION, LEAST_MODELS, Interval
 from .dependence import Dependence, dependence
-from .messages import BLOCKS, SILENT, WITHIN
+from .messages import BLOCKS, NOT_WITH_EXPOSURE, SILENT, UNTESTED, WITHIN
 from .replanning import (
     FLOOR,
     LEARNED_FLOOR,
@@ -206,9 +206,11 @@ def _residual_tests(
     estimate: Estimate, plan: Plan, groups: Groups, sessions: Sessions | Packed, rng: np.random.Generator
 ) -> tuple[HeldOutTests, Shift | None]:
     """Test held-out residuals; if an effect within sessions is found, return how it shifts the claims."""
+    if estimate.selection is not None:
+        return HeldOutTests.untested(NOT_WITH_EXPOSURE), None
     residuals = Residuals.of(estimate, sessions, rng)
     if residuals is None:
-        return HeldOutTests.untested(), None
+        return HeldOutTests.untested(UNTESTED), None
     chances = {name: residuals.p_value(name) for name in BLOCKS}
     within = any(chances[name] * len(BLOCKS) < FIRES for name in WITHIN)
     if not within and not any(chance * len(BLOCKS) < FIRES for chance in chances.values()):

@@ -15,7 +15,7 @@ from ..estimation.assumptions import STEP, TESTS, Assumption, Assumptions
 from ..estimation.check import Calibration, Check, Gain, Replay
 from ..planning.problem import Plan
 from .calibration import CALIBRATION, LEAST_MODELS, Interval
-from .messages import CALENDAR, NOT_TESTABLE, RESIDUALS, UNTESTED, WITHIN, Finding, findings
+from .messages import CALENDAR, NOT_TESTABLE, RESIDUALS, WITHIN, Finding, findings
 
 CLAIMS = ("value", "optimum", "regret", "gain")
 THIN = 25  # plays of an arm per type below which data about it are sparse
@@ -48,9 +48,9 @@ class HeldOutTests:
     silent: Assumption
 
     @classmethod
-    def untested(cls) -> HeldOutTests:
-        """Return the tests of a log that is too small for them."""
-        return cls(*[Assumption(False, 0.0, UNTESTED)] * len(RESIDUALS))
+    def untested(cls, reason: str) -> HeldOutTests:
+        """Return tests that were not run, with the reason as their sentence."""
+        return cls(*[Assumption(False, 0.0, reason)] * len(RESIDUALS))
 
     @property
     def by_name(self) -> dict[str, Assumption]:

@@ -70,6 +70,7 @@ _TEXTS: dict[str, Callable[..., str]] = {
 }
 
 UNTESTED = "Not tested: the log has fewer than 100 sessions, or all rewards are equal."
+NOT_WITH_EXPOSURE = "Not tested: the arms of the log depend on the type, and the held-out predictions ignore this."
 NOT_TESTABLE = (
     "no log reveals rewards that are missing because they were low, sessions that were never logged, or a future "
     "unlike the log; the intervals assume that there are none of these"
