@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
@@ -61,7 +61,9 @@ from .replanning import (
     TraitsReplanner,
     laplace,
 )
-from .residuals import FIRES, Correction, Residuals, held_out_tests
+
+if TYPE_CHECKING:
+    from .residuals import Correction
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
@@ -162,7 +164,7 @@ def assess(
     corrected = shift is not None
     if shift is not None:
         assumptions = replace(assumptions, step=held_out.step if held_out.step.fires else assumptions.step)
-        claims = shift.applied(claims, float(ndtri((1 + confidence) / 2)))
+        claims = shift.applied(claims, NormalDist().inv_cdf((1 + confidence) / 2))
     fired = {name for name, one in assumptions.by_name.items() if one.fires} - ({STEP} if corrected else set())
     if estimate.selection is not None:
         fired -= {EXPOSURE}
@@ -206,6 +208,8 @@ def _residual_tests(
     estimate: Estimate, plan: Plan, groups: Groups, sessions: Sessions | Packed, rng: np.random.Generator
 ) -> tuple[HeldOutTests, Shift | None]:
     """Test held-out residuals; if an effect within sessions is found, return how it shifts the claims."""
+    from .residuals import FIRES, Correction, Residuals, held_out_tests  # needs SciPy, which a service may lack
+
     if estimate.selection is not None:
         return HeldOutTests.untested(NOT_WITH_EXPOSURE), None
     residuals = Residuals.of(estimate, sessions, rng)

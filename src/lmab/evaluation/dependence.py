@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtrc
 
 from .._shapes import Array, Float
 from ..data.packed import Packed
@@ -49,6 +48,9 @@ def dependence(sessions: Sessions | Packed) -> Dependence:
 
 
 def _variance_ratio(log: Sessions) -> float:
+    """Return the variance of means of consecutive sessions relative to independent ones, or 1 if it is not larger."""
+    from scipy.special import chdtrc
+
     size = len(log) // _BLOCKS
     if size < _LEAST_SIZE:
         return 1.0
