@@ -129,7 +129,6 @@ def test_several_files_are_one_log(tmp_path):
     ("given", "message"),
     [
         ({"time": "when"}, "--time must be given with --person"),
-        ({"person": "who", "time": "when", "session": "visit"}, "do not give --session beside them"),
         ({"person": "who", "time": "when", "step": "t"}, "do not give --step beside them"),
         ({"person": "who", "time": "when", "ended": "end"}, "do not give --ended beside them"),
         ({"person": "who", "time": "when", "limit": 5}, "do not give --limit beside them"),

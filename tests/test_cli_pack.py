@@ -86,7 +86,9 @@ OPTIONS: list[tuple[str, dict[str, str]]] = [  # all that name columns, each bes
 
 def test_no_option_of_columns_is_left_out():
     assert [name for name, _ in OPTIONS] == [
-        one.name for one in dataclasses.fields(Columns) if one.name not in ("given", "stored")
+        one.name
+        for one in dataclasses.fields(Columns)
+        if one.name not in ("given", "stored", "copies")  # a test below
     ]
 
 
@@ -119,6 +121,16 @@ def test_every_option_of_columns_packs_as_it_reads(tmp_path, rng, name, given):
     found, wanted = lmab.Packed(tmp_path / "packed").load(), Columns(**typed).read(path)
     assert _sessions(found) == _sessions(wanted)
     assert _sessions(found) != _sessions(Columns(**{**typed, name: _other(name)}).read(path))
+
+
+@pytest.mark.parametrize("copies", ["keep", "drop"])
+def test_copies_pack_as_they_read(tmp_path, copies):
+    path = tmp_path / "log.csv"
+    path.write_text("session,t,arm,reward\n1,0,a,1\n1,0,a,1\n1,1,b,0\n2,0,b,1\n")
+    run("pack", path, "-o", tmp_path / "packed", "--step", "t", "--copies", copies)
+    found = lmab.Packed(tmp_path / "packed").load()
+    assert _sessions(found) == _sessions(Columns(step="t", copies=copies).read(path))
+    assert found.n_steps == {"keep": 4, "drop": 3}[copies]
 
 
 def _other(name):

@@ -250,3 +250,14 @@ def test_the_engine_sees_no_other_file(tmp_path):
 
 def test_all_errors_have_the_class_of_the_package():
     assert issubclass(InvalidData, LmabError)
+
+
+@pytest.mark.parametrize("role", ["session", "step", "arm", "reward", "propensity"])
+def test_nan_in_a_parquet_file_is_missing(tmp_path, role):
+    """Statistics of Parquet files ignore NaN, and an engine that trusts them finds none."""
+    table = {"session": [1.0, 1.0, 2.0, 2.0], "step": [0.0, 1.0, 0.0, 1.0], "arm": [0, 1, 0, 1]}
+    table |= {"reward": [0.0, 1.0, 1.0, 0.0], "propensity": [0.5] * 4}
+    path = tmp_path / "log.parquet"
+    pyarrow.parquet.write_table(pa.table(table | {role: [*table[role][:2], float("nan"), table[role][3]]}), path)
+    with pytest.raises(InvalidData, match=f"column '{role}' has a missing value in row 2"):
+        lmab.Sessions.read(path, step="step", propensity="propensity")

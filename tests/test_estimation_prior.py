@@ -645,14 +645,14 @@ def test_the_middle_is_the_random_effects_mean_or_the_pooled_logit():
 
 @pytest.mark.parametrize("n_types", [1, 2])
 def test_arms_that_pay_alike_are_believed_alike(n_types):
-    """The best of 40 equal arms seems 1.6 times as good as it is; it must not be promised as such."""
+    """Shrink the mean of the best of 40 equal arms, which seems 1.6 times as good as it is."""
     rng = generator(3)
     arms = rng.integers(40, size=(3000, 3))
     log = observe(lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < 0.05).astype(float), n_arms=40))
     raw = np.bincount(arms.ravel(), log.sessions.rewards, minlength=40) / log.sessions.plays
     fit = lmab.EM(prior="learned", restarts=4, threads=1).fit(log, n_types=n_types, rng=rng).bandit
     assert raw.max() > 0.075
-    assert (fit.weights @ fit.means).max() < 0.06
+    assert (fit.weights @ fit.means).max() - 0.05 < 0.4 * (raw.max() - 0.05)
 
 
 def test_a_prior_pulls_an_arm_as_the_draws_do_on_average():

@@ -59,9 +59,10 @@ def test_a_log_is_asked_for_by_name(estimate, plan, given, message):
             call()
 
 
-def test_a_frame_is_no_file_and_a_file_no_frame():
-    with pytest.raises(InvalidArgument, match=r"a data frame is read by Sessions\.from_frame"):
-        lmab.Sessions.read(FRAME)
+def test_a_frame_is_read_like_a_file_and_a_file_is_no_frame():
+    assert lmab.Sessions.read(FRAME, arm="item", reward="click") == lmab.Sessions.from_frame(
+        FRAME, session="session", arm="item", reward="click"
+    )
     with pytest.raises(InvalidData, match=r"got str; a file is read by Sessions\.read"):
         lmab.Sessions.from_frame("x.csv", session="session", arm="item", reward="click")
 

@@ -79,6 +79,8 @@ class Engine:
             "allowed_paths": f"[{', '.join(names)}]",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
+            # Statistics of Parquet files ignore NaN, from which the engine concludes that isnan(x) is false.
+            "disabled_optimizers": "'statistics_propagation,filter_pushdown'",
             "enable_progress_bar": "false",
             "python_enable_replacements": "false",
             "enable_external_access": "false",
