@@ -555,3 +555,8 @@ def test_the_first_steps_of_sessions_and_how_they_ended():
     assert replace(log, endings=None).first_steps(1).lengths.tolist() == [1, 1, 1]
     with pytest.raises(InvalidArgument, match="n must be"):
         log.first_steps(0)
+
+
+@pytest.mark.parametrize(("arms", "repeats"), [([[0, 1], [1, 0]], False), ([[0, 1], [1, 1]], True), ([[0, 0]], True)])
+def test_repeats_within_a_session_are_found(arms, repeats):
+    assert Sessions.from_arrays(arms, np.ones(np.shape(arms)), n_arms=3).repeats is repeats

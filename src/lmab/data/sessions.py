@@ -329,6 +329,18 @@ class Sessions:
         """The reward of every step, where all are the same."""
         return float(self.rewards[0]) if bool((self.rewards == self.rewards[0]).all()) else None
 
+    @property
+    def repeats(self) -> bool:
+        """Return whether some session plays an arm more than once.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.Sessions.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]]).repeats
+            False
+        """
+        played = np.repeat(np.arange(len(self)), self.lengths) * self.n_arms + self.arms
+        return len(np.unique(played)) < self.n_steps
+
     def share_of_length(self, least: int) -> float:
         """The share of the sessions with at least so many steps."""
         return float((self.lengths >= least).mean())
