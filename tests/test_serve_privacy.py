@@ -65,18 +65,14 @@ def files(folder: Path) -> list[Path]:
 
 
 async def tables(where: str) -> list[bytes]:
-    """The rows of all tables of a PostgreSQL database."""
+    """Return the rows of all tables of a store on PostgreSQL."""
     import asyncpg
 
     db = await asyncpg.connect(where)
     try:
-        names = await db.fetch("SELECT schemaname || '.' || tablename FROM pg_tables WHERE tableowner=current_user")
-        rows = [
-            row
-            for (name,) in names
-            if not name.startswith(("pg_catalog", "information_schema"))
-            for row in await db.fetch(f"SELECT * FROM {name}")
-        ]
+        names = await db.fetch("SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()")
+        assert names  # the store has tables, and none is in another schema
+        rows = [row for (name,) in names for row in await db.fetch(f"SELECT * FROM {name}")]
     finally:
         await db.close()
     return [value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row.values()]
